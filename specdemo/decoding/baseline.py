@@ -1,0 +1,50 @@
+"""Plain autoregressive decoding: one pass of the target, one token. What speculation has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdemo.decoding.clock import Clock
+from specdemo.decoding.recording import target_token, top_lists
+from specdemo.decoding.request import Draws, Request, Transcript
+from specdemo.events import Event, Round, Start
+from specdemo.models.runner import LanguageModel
+from specdemo.sampling import draw, probabilities
+
+
+def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator[Event]:
+    """Decode one token a pass; yields Start, Prefill..., a Round for every token, and End.
+
+    capacity: tokens of prompt and answer together that the cache must hold (the context limit at most). The
+    generator may be closed at any event; everything it holds is its own.
+    """
+    runner = target.runner(capacity)
+    transcript = Transcript(request, runner)
+    clock, draws = Clock(target.device), Draws(request.seed, target.device)
+
+    yield Start(prompt_tokens=len(request.prompt))
+    yield from transcript.prefill(clock)
+
+    while (reason := transcript.ended()) is None:
+        context, start = transcript.context, transcript.tokens
+
+        clock.start()
+        logits = runner.forward(context[-1:])
+        clock.lap()
+        p = probabilities(logits, request.sampler)
+        token = int(draw(p, draws.uniform(1)))
+        context.append(token)
+        verify_seconds, overhead_seconds = clock.stop()
+
+        yield Round(
+            round=start,
+            start=start,
+            drafted=[],
+            final=target_token(transcript, token, "plain", p[0], top_lists(transcript, logits[0], p[0])),
+            draft_seconds=0.0,
+            verify_seconds=verify_seconds,
+            overhead_seconds=overhead_seconds,
+            clock=clock.seconds,
+        )
+
+    yield transcript.end(reason, clock)

@@ -1,0 +1,106 @@
+"""Speculative sampling (Chen et al. 2023, 2302.01318, algorithm 2; Leviathan et al. 2023, 2211.17192, algorithm 1).
+
+A round: the drafter proposes gamma tokens, the target scores all of them in one pass, the leading ones that pass the
+test stay, and the target adds one token of its own. The text is distributed exactly as if the target had written it
+alone, whatever the drafter proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from specdemo.decoding.clock import Clock
+from specdemo.decoding.recording import Pass, drafted_tokens, target_token, top_lists
+from specdemo.decoding.request import Draws, Request, Transcript
+from specdemo.drafters.base import Drafter
+from specdemo.events import Draft, Event, Outcome, Round, Start, Token
+from specdemo.models.runner import LanguageModel
+from specdemo.sampling import probabilities, verify
+
+Gamma = int | Callable[[int], int]
+"""Drafts a round: a number, or a function of the round's index."""
+
+
+def speculative(
+    target: LanguageModel, drafter: Drafter, request: Request, gamma: Gamma, capacity: int, name: str = "drafter"
+) -> Iterator[Event]:
+    """Decode with drafts of `gamma` tokens; yields Start, Prefill..., then Draft and Round in turn, and End.
+
+    capacity: tokens of prompt and answer together that caches must hold (the context limit at most). The generator
+    may be closed at any event; everything it holds is its own.
+    """
+    runner = target.runner(capacity)
+    transcript = Transcript(request, runner)
+    clock, draws = Clock(target.device), Draws(request.seed, target.device)
+    length = gamma if callable(gamma) else lambda _: gamma
+
+    yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=length(0))
+    yield from transcript.prefill(clock)
+    clock.start()
+    drafter.prefill(request.prompt, request.stop)
+    clock.stop()
+    yield transcript.prefilled(clock)
+
+    while (reason := transcript.ended()) is None:
+        context = transcript.context
+        start, n = transcript.tokens, len(context)
+
+        # A round emits one token more than it drafts: never draft what could not be emitted.
+        clock.start()
+        proposal = drafter.propose(context, min(length(transcript.rounds), transcript.room - 1), request.stop)
+        (draft_seconds,) = clock.stop()
+        drafts = proposal.ids.tolist()
+        if drafts:
+            yield Draft(round=transcript.rounds, start=start, texts=transcript.text.peek(drafts), clock=clock.seconds)
+        if request.stop():
+            continue
+
+        # One pass scores everything: row i of the logits stands behind the context and i drafts, so it is the
+        # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus.
+        clock.start()
+        logits = runner.forward([context[-1], *drafts])
+        clock.lap()
+        p = probabilities(logits, request.sampler)
+        u = draws.uniform(len(drafts) + 1)
+        verdict = verify(p, proposal.q, proposal.ids, u[:-1], u[-1])
+        runner.rollback(n + verdict.accepted)
+        drafter.rollback(n + verdict.accepted)
+        emitted = _until_end([*drafts[: verdict.accepted], verdict.token], request.eos_ids)
+        context.extend(emitted)
+        verify_seconds, overhead_seconds = clock.stop()
+
+        kept = min(len(emitted), verdict.accepted)
+        done = Pass(start, drafts, logits, p, proposal.q, u[:-1], verdict, kept)
+        drafted = drafted_tokens(done, transcript)
+        for token in emitted[:kept]:
+            transcript.text.push(token)
+        yield Round(
+            round=transcript.rounds,
+            start=start,
+            drafted=drafted,
+            final=_final(done, transcript) if len(emitted) > kept else None,
+            draft_seconds=draft_seconds,
+            verify_seconds=verify_seconds,
+            overhead_seconds=overhead_seconds,
+            clock=clock.seconds,
+        )
+        transcript.rounds += 1
+
+    yield transcript.end(reason, clock)
+
+
+def _final(done: Pass, transcript: Transcript) -> Token:
+    """The token behind the accepted drafts, by the name of what it was drawn from."""
+    row = done.verdict.accepted
+    outcome: Outcome = "plain" if not done.drafts else "bonus" if row == len(done.drafts) else "resampled"
+    # The lists of a rejected position stand with the rejected draft.
+    top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.p[row])
+    return target_token(transcript, done.verdict.token, outcome, done.p[row], top)
+
+
+def _until_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:
+    """The tokens up to and including the first that ends the text."""
+    for i, token in enumerate(tokens):
+        if token in eos_ids:
+            return tokens[: i + 1]
+    return tokens

@@ -1,0 +1,55 @@
+"""The border between decoding and every way to propose tokens.
+
+A decoder knows two verbs: propose a continuation of these ids, and roll back to what was kept. Everything about
+*how* to propose (own model, own cache, own length policy) stays behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Stop = Callable[[], bool]
+"""Says that the run was stopped; asked between any two model calls."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from."""
+
+    ids: Tensor
+    q: Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def none(cls, vocab_size: int, device: torch.device) -> Proposal:
+        """No draft: the target decodes plainly this round."""
+        return cls(torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, vocab_size, device=device))
+
+    @classmethod
+    def certain(cls, ids: list[int], vocab_size: int, device: torch.device) -> Proposal:
+        """A draft that was looked up, not sampled: every q is one-hot."""
+        tensor = torch.tensor(ids, dtype=torch.long, device=device)
+        return cls(tensor, torch.nn.functional.one_hot(tensor, vocab_size).float())
+
+
+class Drafter(Protocol):
+    """One run's source of drafts. A fresh one is made for every run."""
+
+    def prefill(self, prompt: list[int], stop: Stop) -> None:
+        """Read the prompt (all but its last token may go into a cache)."""
+        ...
+
+    def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
+        """Draft up to `gamma` tokens behind `context`; fewer, or none, where there is nothing worth proposing."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Only the first `length` tokens (context and accepted drafts) were kept: forget the rest."""
+        ...

@@ -1,0 +1,240 @@
+"""What decoders say and everybody else hears: typed events, and the trace that keeps them.
+
+A decoder is a generator of events. The race, the metrics, the page and the exports see nothing else of it, so a
+recorded trace can stand in for a live run anywhere. All times are seconds on the lane's own clock (the compute
+time it has used, prefill included), all positions count generated tokens from 0.
+
+Schema changes: adding an optional field is free; renaming, removing or changing a meaning raises `SCHEMA_VERSION`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from specdemo.settings import Settings
+
+SCHEMA_VERSION = 1
+
+Outcome = Literal["accepted", "rejected", "discarded", "resampled", "bonus", "plain", "cut"]
+"""What became of a token.
+
+accepted: drafted, tested, kept. rejected: drafted, tested, refused. discarded: drafted behind a rejection, never
+tested. resampled: drawn from the residual at a rejection. bonus: the extra token of a fully accepted round.
+plain: drawn from the target in a pass without a draft. cut: accepted, but behind the end of the text.
+"""
+
+Lane = Literal["baseline", "speculative"]
+EndReason = Literal["eos", "max_tokens", "context", "stopped", "error"]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Candidate(_Event):
+    """One entry of a recorded top list."""
+
+    id: int
+    text: str
+    prob: float
+
+
+class TopLists(_Event):
+    """The most probable tokens at one position, most probable first (recorded only when asked for).
+
+    p and q are what the decision used; residual is norm(max(0, p - q)) where a rejection drew from it; plain is the
+    target at temperature 1 without truncation, since a greedy p is always 0 or 1.
+    """
+
+    p: list[Candidate] = []
+    q: list[Candidate] = []
+    residual: list[Candidate] = []
+    plain: list[Candidate] = []
+
+
+class Token(_Event):
+    """One token of a round. For rejected and discarded drafts `position` is where they would have stood.
+
+    Where the token was tested: p and q are its probabilities under target and drafter, accept = min(1, p/q) is the
+    acceptance probability, u the uniform it was compared with, tv the total variation distance between p and q at
+    this position (1 - tv is the expected acceptance rate). Tokens that were not drafted carry p alone.
+    """
+
+    id: int
+    text: str
+    outcome: Outcome
+    position: int
+    p: float | None = None
+    q: float | None = None
+    accept: float | None = None
+    u: float | None = None
+    tv: float | None = None
+    top: TopLists | None = None
+
+
+class Start(_Event):
+    """The decoder is about to read the prompt. `drafter` is None in the baseline."""
+
+    type: Literal["start"] = "start"
+    prompt_tokens: int
+    drafter: str | None = None
+    gamma: int = 0
+
+
+class Prefill(_Event):
+    """A chunk of the prompt has been read: `done` of `total` tokens."""
+
+    type: Literal["prefill"] = "prefill"
+    done: int
+    total: int
+    clock: float
+
+
+class Draft(_Event):
+    """A round's draft, before the target has seen it (the page shows it as a ghost)."""
+
+    type: Literal["draft"] = "draft"
+    round: int
+    start: int
+    texts: list[str]
+    clock: float
+
+
+class Round(_Event):
+    """One pass of the target: the drafts with their verdicts, then the token that the target itself added.
+
+    `final` is None only where an end-of-text among the accepted drafts ended the round.
+    """
+
+    type: Literal["round"] = "round"
+    round: int
+    start: int
+    drafted: list[Token]
+    final: Token | None
+    draft_seconds: float
+    verify_seconds: float
+    overhead_seconds: float
+    clock: float
+
+    @property
+    def emitted(self) -> list[Token]:
+        """The tokens that the text gained, in order."""
+        kept = [token for token in self.drafted if token.outcome == "accepted"]
+        return kept if self.final is None else [*kept, self.final]
+
+    @property
+    def accepted(self) -> int:
+        """Drafts that passed the test (those cut off behind the end of the text included)."""
+        return sum(token.outcome in ("accepted", "cut") for token in self.drafted)
+
+    @property
+    def tested(self) -> int:
+        """Drafts that were tested at all: a rejected one counts, those behind it do not."""
+        return sum(token.outcome != "discarded" for token in self.drafted)
+
+
+class End(_Event):
+    """The decoder has ended; after this nothing follows. `message` explains an error in a sentence."""
+
+    type: Literal["end"] = "end"
+    reason: EndReason
+    tokens: int
+    clock: float
+    message: str = ""
+
+
+Event = Annotated[Start | Prefill | Draft | Round | End, Field(discriminator="type")]
+
+
+class ModelInfo(_Event):
+    """What a lane ran on; `sha256` identifies the weights (empty where they come from a hub by revision)."""
+
+    name: str
+    parameters: int
+    dtype: str
+    sha256: str = ""
+    revision: str = ""
+
+
+class Machine(_Event):
+    """Where a trace was made."""
+
+    device: str
+    processor: str
+    threads: int
+    python: str
+    packages: dict[str, str]
+
+
+GreedyVerdict = Literal["identical", "near_tie", "different", "unchecked"]
+
+
+class GreedyCheck(_Event):
+    """Greedy texts of the two lanes compared over their common length.
+
+    identical; near_tie: they part at `position`, where the baseline's two best logits lie `gap` apart, within the
+    floating-point noise between batch shapes; different: they part with no tie to excuse it, which is a bug;
+    unchecked: temperature above 0, or a lane missing.
+    """
+
+    verdict: GreedyVerdict
+    compared: int = 0
+    position: int | None = None
+    gap: float | None = None
+
+
+class Trace(BaseModel):
+    """Everything needed to show, check or compare a run again. `lanes` holds each lane's events in order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    created: str
+    settings: Settings
+    target: ModelInfo
+    draft: ModelInfo | None
+    machine: Machine
+    lanes: dict[Lane, list[Event]] = {}
+    check: GreedyCheck = GreedyCheck(verdict="unchecked")
+
+    def rounds(self, lane: Lane) -> list[Round]:
+        return [event for event in self.lanes.get(lane, []) if isinstance(event, Round)]
+
+    def text(self, lane: Lane) -> str:
+        """The generated text of one lane."""
+        return "".join(token.text for round_ in self.rounds(lane) for token in round_.emitted)
+
+    def to_json(self) -> str:
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Trace:
+        """Raises pydantic.ValidationError (a ValueError) for text that is no trace of this schema."""
+        return cls.model_validate_json(text)
+
+
+class RaceStart(_Event):
+    """First message of a race: the trace's head, with no lane in it yet."""
+
+    type: Literal["race_start"] = "race_start"
+    trace: Trace
+
+
+class LaneEvent(_Event):
+    """An event of one lane."""
+
+    type: Literal["lane"] = "lane"
+    lane: Lane
+    event: Event
+
+
+class RaceEnd(_Event):
+    """Last message of a race."""
+
+    type: Literal["race_end"] = "race_end"
+    check: GreedyCheck
+
+
+RaceEvent = Annotated[RaceStart | LaneEvent | RaceEnd, Field(discriminator="type")]

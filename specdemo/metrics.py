@@ -1,0 +1,217 @@
+"""Numbers from events. Each is derived, none is stored twice; definitions follow the names of the field.
+
+Three numbers go by "acceptance rate" and all are here: `alpha` (accepted / tested, the alpha of the formula),
+`draft_acceptance` (accepted / drafted, what serving engines report) and `expected_alpha` (mean of 1 - TV(p, q) over
+tested positions, which needs no luck and converges fastest).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specdemo import theory
+from specdemo.events import End, Event, LaneEvent, Prefill, RaceEvent, Round
+
+_P99_NEEDS = 100  # below this many gaps a 99th percentile is a maximum in disguise, so the maximum is given
+_STEADY_SHARE = 0.8  # the last rounds before a limit are always shorter
+
+
+@dataclass
+class LaneMetrics:
+    """One lane so far. Feed it the lane's events in order; every number may be read at any time.
+
+    Rates are per second of the lane's own clock, None until they are defined.
+    """
+
+    rounds: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    clock: float = 0.0
+    prefill_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+    bursts: list[tuple[float, int]] = field(default_factory=list)
+    """(clock, tokens so far) after each round that emitted something."""
+    gammas: Counter[int] = field(default_factory=Counter)
+    """How many rounds had a draft of each length."""
+    end: End | None = None
+    _tv_sum: float = 0.0
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, (Prefill, End, Round)):
+            self.clock = event.clock
+        if isinstance(event, Prefill):
+            self.prefill_seconds = event.clock
+        elif isinstance(event, End):
+            self.end = event
+        elif isinstance(event, Round):
+            self._add_round(event)
+
+    def _add_round(self, event: Round) -> None:
+        emitted = len(event.emitted)
+        self.rounds += 1
+        self.tokens += emitted
+        self.drafted += len(event.drafted)
+        self.gammas[len(event.drafted)] += 1
+        self.tested += event.tested
+        self.accepted += event.accepted
+        self._tv_sum += sum(token.tv or 0.0 for token in event.drafted if token.outcome != "discarded")
+        self.draft_seconds += event.draft_seconds
+        self.verify_seconds += event.verify_seconds
+        self.overhead_seconds += event.overhead_seconds
+        if emitted:
+            self.bursts.append((event.clock, self.tokens))
+
+    @property
+    def alpha(self) -> float | None:
+        """Per-token acceptance rate: accepted / tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    @property
+    def draft_acceptance(self) -> float | None:
+        """Draft acceptance rate: accepted / drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def expected_alpha(self) -> float | None:
+        """Mean over tested positions of sum_x min(p(x), q(x)) = 1 - TV(p, q)."""
+        return 1 - self._tv_sum / self.tested if self.tested else None
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Mean accepted length: emitted tokens / target passes."""
+        return self.tokens / self.rounds if self.rounds else None
+
+    @property
+    def ttft(self) -> float | None:
+        """Time to first token: submission to first burst on the lane's own clock; waiting in a queue is not in it."""
+        return self.bursts[0][0] if self.bursts else None
+
+    @property
+    def tpot(self) -> float | None:
+        """Time per output token behind the first burst of k: (t_last - t_first) / (n - k)."""
+        if len(self.bursts) < 2:
+            return None
+        (first, k), (last, n) = self.bursts[0], self.bursts[-1]
+        return (last - first) / (n - k)
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Decode tokens/s, the inverse of TPOT: prefill and first burst left out."""
+        tpot = self.tpot
+        return 1 / tpot if tpot else None
+
+    @property
+    def end_to_end_rate(self) -> float | None:
+        """Tokens/s of the whole run, prefill included."""
+        return self.tokens / self.clock if self.tokens and self.clock else None
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between bursts. Between tokens the speculative median would be 0."""
+        times = [clock for clock, _ in self.bursts]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+    @property
+    def worst_gap(self) -> tuple[str, float] | None:
+        """('p99', seconds) with enough gaps, else ('max', seconds)."""
+        gaps = sorted(self.gaps)
+        if not gaps:
+            return None
+        if len(gaps) < _P99_NEEDS:
+            return "max", gaps[-1]
+        return "p99", gaps[math.ceil(0.99 * len(gaps)) - 1]
+
+    def seconds_to(self, tokens: int) -> float | None:
+        """Clock when the lane had at least `tokens` tokens, interpolated inside the burst that crossed the line.
+
+        Interpolating keeps a comparison fair whose line falls into the middle of a burst.
+        """
+        before_clock, before_tokens = self.prefill_seconds, 0
+        for clock, total in self.bursts:
+            if total >= tokens:
+                share = (tokens - before_tokens) / (total - before_tokens)
+                return before_clock + share * (clock - before_clock)
+            before_clock, before_tokens = clock, total
+        return None
+
+
+@dataclass
+class RaceMetrics:
+    """Both lanes of a race, and what comes of comparing them over the same number of tokens."""
+
+    baseline: LaneMetrics = field(default_factory=LaneMetrics)
+    speculative: LaneMetrics = field(default_factory=LaneMetrics)
+
+    @classmethod
+    def of(cls, events: Iterable[RaceEvent]) -> RaceMetrics:
+        race = cls()
+        for event in events:
+            race.add(event)
+        return race
+
+    def add(self, event: RaceEvent) -> None:
+        if isinstance(event, LaneEvent):
+            lane = self.baseline if event.lane == "baseline" else self.speculative
+            lane.add(event.event)
+
+    @property
+    def common_tokens(self) -> int:
+        """How many tokens both lanes have: they are compared over these."""
+        return min(self.baseline.tokens, self.speculative.tokens)
+
+    @property
+    def speedup(self) -> float | None:
+        """Decode seconds of the baseline / of the speculative lane for the same number of tokens, prefill left out."""
+        times = [
+            (lane.seconds_to(self.common_tokens) or 0.0) - lane.prefill_seconds
+            for lane in (self.baseline, self.speculative)
+        ]
+        return times[0] / times[1] if self.common_tokens and min(times) > 0 else None
+
+    @property
+    def target_step(self) -> float | None:
+        """Seconds of one plain decoding step of the target, T(1), sampling and bookkeeping included."""
+        base = self.baseline
+        return (base.verify_seconds + base.overhead_seconds) / base.rounds if base.rounds else None
+
+    @property
+    def c(self) -> float | None:
+        """Cost ratio: a draft step / a target step."""
+        return self._in_steps(self.speculative.draft_seconds, self.speculative.drafted)
+
+    @property
+    def v(self) -> float | None:
+        """Verification ratio: a pass over gamma + 1 tokens / a target step."""
+        return self._in_steps(self.speculative.verify_seconds, self.speculative.rounds)
+
+    @property
+    def o(self) -> float | None:
+        """Overhead ratio: the rest of a round / a target step."""
+        return self._in_steps(self.speculative.overhead_seconds, self.speculative.rounds)
+
+    def _in_steps(self, seconds: float, count: int) -> float | None:
+        step = self.target_step
+        return seconds / count / step if count and step else None
+
+    @property
+    def predicted_speedup(self) -> float | None:
+        """E / (gamma c + v + o), gamma, c, v and o as measured in this run.
+
+        E comes from alpha by the formula where the rounds share one gamma; where it varies (lookup finds nothing,
+        a draft ends early) the formula does not hold and the measured tokens per pass take its place.
+        """
+        lane, c, v, o = self.speculative, self.c, self.v, self.o
+        if lane.alpha is None or lane.tokens_per_pass is None or c is None or v is None or o is None:
+            return None
+        gamma, rounds = lane.gammas.most_common(1)[0]
+        steady = rounds >= _STEADY_SHARE * lane.rounds
+        expected = theory.expected_tokens(lane.alpha, gamma) if steady else lane.tokens_per_pass
+        return theory.speedup(expected, lane.drafted / lane.rounds, c, v, o)

@@ -1,0 +1,126 @@
+"""Speculative sampling, the arithmetic: logits to probabilities, and the rule that decides over drafts.
+
+Pure tensors, no models. p is always the target's distribution, q the drafter's, as in Chen et al. 2023
+(arXiv 2302.01318) and Leviathan et al. 2023 (2211.17192). Probabilities are fp32; draws are made by inverting the
+cumulative distribution in fp64 so that a 50,000-word vocabulary loses nothing to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdemo.settings import SamplerSettings
+
+_NUCLEUS_GUESS = 1024  # top-p looks among this many tokens first: sorting a whole vocabulary costs milliseconds
+
+
+def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
+    """Warp logits [..., vocab] into the distribution that tokens are drawn from, [..., vocab] fp32.
+
+    Temperature first, then top-k, top-p and min-p, each on what the one before left over (transformers' order).
+    Temperature 0 is the limit: all mass on the largest logit.
+    """
+    logits = logits.float()
+    if sampler.temperature == 0:
+        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    # Subtracting the maximum first keeps logits / temperature finite however small the temperature is.
+    logits = (logits - logits.amax(-1, keepdim=True)) / sampler.temperature
+    if 0 < sampler.top_k < logits.shape[-1]:
+        kth = logits.topk(sampler.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    probs = logits.softmax(-1)
+    if sampler.top_p < 1:
+        probs = _normalised(probs.masked_fill(probs < _nucleus_floor(probs, sampler.top_p), 0))
+    if sampler.min_p > 0:
+        probs = _normalised(probs.masked_fill(probs < sampler.min_p * probs.amax(-1, keepdim=True), 0))
+    return probs
+
+
+def draw(probs: Tensor, u: Tensor) -> Tensor:
+    """Draw one index a row: probs [..., vocab] (need not sum to 1), u [...] uniform in [0, 1) -> ids [...]."""
+    # The first index whose cumulative mass exceeds u * total: a token of probability 0 can never be it.
+    precise = torch.float32 if probs.device.type == "mps" else torch.float64  # Apple's GPUs have no fp64
+    cumulative = probs.to(precise).cumsum(-1)
+    threshold = u.to(precise).unsqueeze(-1) * cumulative[..., -1:]
+    # u < 1 keeps the threshold below the total; the clamp is for fp32, where u may round up to 1.
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1).clamp_max(probs.shape[-1] - 1)
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """norm(max(0, p - q)), [..., vocab]: what the target wants that the drafter did not offer (Chen et al., eq. 2).
+
+    Where p and q are numerically equal nothing is left over, and p itself is returned.
+    """
+    excess = (p - q).clamp_min(0)
+    total = excess.sum(-1, keepdim=True)
+    return torch.where(total > 0, excess / total, p)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a draft of n tokens.
+
+    accepted: how many leading drafts were kept. token: the target's own token behind them (a residual draw after a
+    rejection, the bonus after none). tested = accepted + 1 after a rejection, else n; of the tested drafts: their
+    p, q, acceptance probabilities min(1, p/q) and total variation distances TV(p, q), each [n] fp32. source: the
+    distribution that `token` was drawn from, [vocab].
+    """
+
+    accepted: int
+    token: int
+    p: Tensor
+    q: Tensor
+    accept: Tensor
+    tv: Tensor
+    source: Tensor
+
+
+def verify(p: Tensor, q: Tensor, drafts: Tensor, u_accept: Tensor, u_token: Tensor) -> Verdict:
+    """Accept or reject n drafts from left to right (Chen et al. 2023, algorithm 2; Leviathan et al. 2023, alg. 1).
+
+    Args:
+        p: target distributions [n + 1, vocab]; row i is the distribution that draft i must look drawn from, row n
+            the one behind the last draft.
+        q: the distributions the drafts were actually drawn from, [n, vocab]; one-hot for a drafter that does not
+            sample.
+        drafts: the drafted ids [n].
+        u_accept: uniforms [n] in [0, 1), one for each test.
+        u_token: a uniform [] for the token that the target adds. Independent of u_accept: reusing one would tie
+            the replacement to the rejection.
+    """
+    n = len(drafts)
+    p_draft = p[:n].gather(-1, drafts[:, None])[:, 0]
+    q_draft = q.gather(-1, drafts[:, None])[:, 0]
+    accept = (p_draft / q_draft).clamp_max(1)
+    kept = u_accept < accept
+    accepted = int(kept.cumprod(0).sum())
+    source = p[n] if accepted == n else residual(p[accepted], q[accepted])
+    return Verdict(
+        accepted=accepted,
+        token=int(draw(source, u_token)),
+        p=p_draft,
+        q=q_draft,
+        accept=accept,
+        tv=(p[:n] - q).abs().sum(-1) / 2,
+        source=source,
+    )
+
+
+def _normalised(weights: Tensor) -> Tensor:
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _nucleus_floor(probs: Tensor, top_p: float) -> Tensor:
+    """The smallest probability inside the nucleus, [..., 1] (Holtzman et al. 2020, 1904.09751).
+
+    The nucleus is the smallest set of most probable tokens whose mass reaches top_p; ties with its last are kept.
+    """
+    ranked = probs.topk(min(_NUCLEUS_GUESS, probs.shape[-1]), dim=-1).values
+    if bool((ranked.sum(-1) < top_p).any()):
+        ranked = probs.sort(dim=-1, descending=True).values
+    before = ranked.cumsum(-1) - ranked
+    last = (before < top_p).sum(-1, keepdim=True) - 1
+    return ranked.gather(-1, last)

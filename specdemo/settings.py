@@ -1,0 +1,58 @@
+"""What a visitor can choose for a run, checked where it is made."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specdemo.errors import UserError
+
+Mode = Literal["race", "baseline", "speculative"]
+
+MAX_GAMMA = 16
+MAX_TOKENS = 4096
+
+
+class SamplerSettings(BaseModel):
+    """How the next token is drawn. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch a filter off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    temperature: float = Field(0.0, ge=0, le=5)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    min_p: float = Field(0.0, ge=0, lt=1)
+
+
+class Settings(SamplerSettings):
+    """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace."""
+
+    prompt: str
+    chat: bool = True
+    pair: str = "smollm2-135m"
+    drafter: str = "draft-model"
+    gamma: int = Field(4, ge=1, le=MAX_GAMMA)
+    max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
+    seed: int = Field(0, ge=0, lt=2**63)
+    mode: Mode = "race"
+    record: bool = True
+
+    @classmethod
+    def checked(cls, **values: Any) -> Settings:
+        """Settings from untrusted values; raises UserError with one sentence for each that is wrong."""
+        try:
+            settings = cls(**values)
+        except ValidationError as error:
+            raise UserError(" ".join(_sentence(item) for item in error.errors())) from None
+        if not settings.prompt.strip():
+            raise UserError("The prompt is empty. Type something or pick an example.")
+        return settings
+
+
+def _sentence(item: Any) -> str:
+    """A pydantic complaint in words: 'Max tokens is 0: it should be greater than or equal to 1.'"""
+    name = str(item["loc"][0]).replace("_", " ").capitalize() if item["loc"] else "The settings"
+    given = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
+    reason = item["msg"][0].lower() + item["msg"][1:]
+    return f"{name}{given}: {reason.replace('input should', 'it should')}."
