@@ -1,0 +1,197 @@
+"""From a source (the built-in models, a folder, a hub id) to weights that are ready to run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from specdemo.errors import UserError
+from specdemo.events import ModelInfo
+from specdemo.models.device import dtype_name
+from specdemo.models.lean import LeanModel
+from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, Pair
+from specdemo.models.progress import Progress, silent
+from specdemo.models.runner import LanguageModel, LeanLanguageModel, TransformersLanguageModel
+from specdemo.models.tokens import Tokens, fingerprint, require_same
+from specdemo.models.wheel import GGUF_SHA256, NAME, default_target
+from specdemo.settings import MAX_GAMMA
+
+BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
+
+_WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
+
+
+@dataclass(frozen=True)
+class LoadedPair:
+    """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works)."""
+
+    pair: Pair
+    tokens: Tokens
+    target: LanguageModel
+    draft: LanguageModel | None
+
+
+def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Progress = silent) -> LoadedPair:
+    """Load and warm up a pair. Raises UserError for whatever is wrong with the sources."""
+    transformers_logging.disable_progress_bar()
+    target_name, target_folder = _resolve(pair.target, progress)
+    progress(f"Loading {target_name}", None)
+    with _explained(target_name):
+        tokenizer = AutoTokenizer.from_pretrained(target_folder)
+    target, config, generation = _load(target_name, target_folder, tokenizer, device, dtype)
+    draft = None
+    if pair.draft:
+        draft_name, draft_folder = _resolve(pair.draft, progress)
+        progress(f"Loading {draft_name}", None)
+        draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
+    loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft)
+    with _explained(pair.label):
+        warm_up(loaded, progress)
+    return loaded
+
+
+def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
+    """Run every shape that decoding uses once, untimed, so that no lane pays for kernels being prepared."""
+    shapes = [(loaded.target, range(1, MAX_GAMMA + 2))]
+    if loaded.draft:
+        shapes.append((loaded.draft, range(1, 3)))
+    for model, lengths in shapes:
+        runner = model.runner(_WARM_CONTEXT + MAX_GAMMA + 1)
+        runner.prefill([0] * _WARM_CONTEXT)
+        for k in lengths:
+            progress("Warming up", k / (MAX_GAMMA + 1))
+            runner.forward([0] * k)
+            runner.rollback(_WARM_CONTEXT)
+
+
+def _resolve(source: str, progress: Progress) -> tuple[str, str]:
+    """A name for people and the folder or hub id to read."""
+    if source == BUILT_IN_TARGET:
+        return NAME, str(default_target(progress))
+    if source == BUILT_IN_DRAFT:
+        return "the built-in draft", str(BUILT_IN_DRAFT_FOLDER)
+    if source.startswith((".", "/", "~")) or Path(source).is_dir():
+        folder = Path(source).expanduser()
+        if not (folder / "config.json").is_file():
+            raise UserError(f"{source} is no model folder: it has no config.json. Give a folder or a hub id.")
+        return folder.name, str(folder)
+    return source, source
+
+
+def _load(
+    name: str, source: str, tokenizer, device: torch.device, dtype: torch.dtype
+) -> tuple[LanguageModel, PreTrainedConfig, GenerationConfig | None]:
+    with _explained(name):
+        config = AutoConfig.from_pretrained(source)
+        try:
+            generation = GenerationConfig.from_pretrained(source)
+        except OSError:  # optional
+            generation = None
+        vocab_size = min(config.get_text_config().vocab_size, len(tokenizer))
+        if is_lean(config) and Path(source).is_dir():
+            weights = _read_weights(Path(source))
+            model = LeanModel(config, weights, device, dtype)
+            info = _info(name, source, config, _parameters(weights), dtype)
+            return LeanLanguageModel(model, info, vocab_size), config, generation
+        placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **placed).eval()
+        if not placed:
+            model = model.to(device)
+        info = _info(name, source, config, model.num_parameters(), dtype)
+        return TransformersLanguageModel(model, info, vocab_size), config, generation
+
+
+def _load_draft(name: str, source: str, target_tokenizer, device: torch.device, dtype: torch.dtype) -> LanguageModel:
+    """A draft model: one with a reduced vocabulary made by this project, or any model of the same tokenizer."""
+    if (Path(source) / "config.json").is_file():
+        config = json.loads((Path(source) / "config.json").read_text())
+        if "specdemo" in config:
+            return _load_reduced(name, Path(source), config["specdemo"], target_tokenizer, device, dtype)
+    with _explained(name):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    require_same(target_tokenizer, tokenizer)
+    return _load(name, source, tokenizer, device, dtype)[0]
+
+
+def _load_reduced(
+    name: str, folder: Path, card: dict, target_tokenizer, device: torch.device, dtype: torch.dtype
+) -> LanguageModel:
+    if card.get("vocabulary_sha256") != fingerprint(target_tokenizer):
+        raise UserError(
+            f"{name} was trained for another vocabulary than this target's. Choose a draft of the target's family, "
+            "or train one: python -m specdemo train draft --help"
+        )
+    with _explained(name):
+        config = AutoConfig.from_pretrained(folder)
+        weights = _read_weights(folder)
+        vocab_ids = weights.pop("vocab_ids").long().to(device)
+        model = LeanModel(config, weights, device, dtype)
+        info = _info(f"draft {_parameters(weights) / 1e6:.1f}M", str(folder), config, _parameters(weights), dtype)
+        return LeanLanguageModel(model, info, len(vocab_ids), vocab_ids)
+
+
+def is_lean(config: PreTrainedConfig) -> bool:
+    """Whether the lean forward computes this architecture."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return config.model_type == "llama" and rope.get("rope_type") == "default" and config.hidden_act == "silu"
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        weights |= load_file(file)
+    return weights
+
+
+def _parameters(weights: dict[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in weights.values())
+
+
+def _info(name: str, source: str, config: PreTrainedConfig, parameters: int, dtype: torch.dtype) -> ModelInfo:
+    revision = getattr(config, "_commit_hash", None) or ""
+    sha256 = GGUF_SHA256 if name == NAME else _weights_sha256(Path(source)) if Path(source).is_dir() else ""
+    return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256, revision=revision)
+
+
+def _weights_sha256(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what loaders raise over bad files into a sentence that says which model and what to do."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"The weights of {name} are damaged or cut short ({error}). Fetch them again.") from error
+    except KeyError as error:
+        raise UserError(
+            f"{name} lacks the tensor {error}: its weights and its config.json do not belong together."
+        ) from error
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: shapes that do not fit together
+        first = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"{name} could not be loaded: {first} If it is a hub id, check its spelling and the network; if it is a "
+            "folder, check that config, tokenizer and safetensors are in it."
+        ) from error

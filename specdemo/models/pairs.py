@@ -1,0 +1,133 @@
+"""The registry of target and draft pairs, and which of them fit this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from specdemo.errors import UserError
+
+BUILT_IN_TARGET = "built-in:target"
+BUILT_IN_DRAFT = "built-in:draft"
+DEFAULT_PAIR = "smollm2-135m"
+OWN_PAIR = "own"
+
+_FIT = 0.9  # share of the free memory that a pair may take
+_CACHE_SHARE = 0.1  # key/value caches of three runners, as a share of the weights: generous for 8k tokens
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and a draft that share a tokenizer. Sources are folders, hub ids or the built-in models.
+
+    target_billions, draft_billions: parameters in units of 1e9, for the memory estimate; 0 where unknown.
+    """
+
+    id: str
+    label: str
+    target: str
+    draft: str | None
+    target_billions: float = 0.0
+    draft_billions: float = 0.0
+
+    def needed_bytes(self, bytes_per_parameter: int) -> int:
+        """Memory for both models and their caches."""
+        billions = self.target_billions + self.draft_billions
+        return int(billions * 1e9 * bytes_per_parameter * (1 + _CACHE_SHARE))
+
+    @property
+    def on_hub(self) -> bool:
+        sources = (self.target, self.draft)
+        return any(source and not source.startswith("built-in:") and not os.path.isdir(source) for source in sources)
+
+
+def _hub(id: str, label: str, target: str, draft: str, target_billions: float, draft_billions: float) -> Pair:
+    return Pair(id, label, target, draft, target_billions, draft_billions)
+
+
+PAIRS: dict[str, Pair] = {
+    pair.id: pair
+    for pair in (
+        Pair(DEFAULT_PAIR, "SmolLM2-135M ← draft trained here", BUILT_IN_TARGET, BUILT_IN_DRAFT, 0.135, 0.007),
+        _hub(
+            "smollm2-1.7b",
+            "SmolLM2-1.7B ← SmolLM2-135M",
+            "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+            1.71,
+            0.135,
+        ),
+        *(
+            _hub(
+                f"qwen2.5-{size}b",
+                f"Qwen2.5-{size}B ← 0.5B",
+                f"Qwen/Qwen2.5-{size}B-Instruct",
+                "Qwen/Qwen2.5-0.5B-Instruct",
+                billions,
+                0.49,
+            )
+            for size, billions in (("3", 3.09), ("7", 7.62), ("14", 14.8), ("32", 32.8))
+        ),
+        *(
+            _hub(
+                f"qwen3-{size}b",
+                f"Qwen3-{size}B ← 0.6B",
+                f"Qwen/Qwen3-{size}B",
+                "Qwen/Qwen3-0.6B",
+                billions,
+                0.6,
+            )
+            for size, billions in (("4", 4.02), ("8", 8.19), ("14", 14.8), ("32", 32.8))
+        ),
+        *(
+            _hub(
+                f"llama-{name.lower()}",
+                f"Llama-{name} ← 3.2-1B",
+                f"meta-llama/Llama-{name}-Instruct",
+                "meta-llama/Llama-3.2-1B-Instruct",
+                billions,
+                1.24,
+            )
+            for name, billions in (("3.1-8B", 8.03), ("3.3-70B", 70.6))
+        ),
+        *(
+            _hub(
+                f"gemma-3-{size}b",
+                f"Gemma-3-{size}B ← 1B",
+                f"google/gemma-3-{size}b-it",
+                "google/gemma-3-1b-it",
+                billions,
+                1.0,
+            )
+            for size, billions in (("4", 4.3), ("12", 12.2), ("27", 27.4))
+        ),
+    )
+}
+
+
+def own_pair(target: str | None, draft: str | None) -> Pair | None:
+    """The pair given on the command line; None where nothing was given. A missing half is the default pair's."""
+    if target is None and draft is None:
+        return None
+    target = target or BUILT_IN_TARGET
+    if draft is None and target == BUILT_IN_TARGET:
+        draft = BUILT_IN_DRAFT
+    names = [os.path.basename(source.rstrip("/")) for source in (target, draft) if source]
+    return Pair(OWN_PAIR, " ← ".join(names), target, draft)
+
+
+def find_pair(pairs: dict[str, Pair], id: str) -> Pair:
+    """Raises UserError for a pair that is not in the registry."""
+    if id not in pairs:
+        raise UserError(f"There is no pair {id!r}; choose one of: {', '.join(pairs)}.")
+    return pairs[id]
+
+
+def why_not(pair: Pair, free_bytes: int, bytes_per_parameter: int, hub_offline: bool) -> str:
+    """Why this pair cannot run here, in a few words; empty where it can."""
+    needed = pair.needed_bytes(bytes_per_parameter)
+    if needed > _FIT * free_bytes:
+        return f"needs {needed / 1e9:.0f} GB, {free_bytes / 1e9:.0f} GB are free"
+    if pair.on_hub and hub_offline:
+        return "needs the model hub, which is switched off (HF_HUB_OFFLINE)"
+    return ""

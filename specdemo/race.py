@@ -1,0 +1,135 @@
+"""Two lanes, one device, own clocks.
+
+A lane's clock counts the compute time that the lane has used. Whoever is behind moves next, so at every moment both
+lanes have had the same time and the page shows the true relative speed, though they take turns on one device.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from importlib.metadata import version
+
+import torch
+
+from specdemo.decoding.baseline import baseline
+from specdemo.decoding.request import Request
+from specdemo.decoding.speculative import speculative
+from specdemo.drafters import DRAFTERS, DraftJob
+from specdemo.errors import UserError
+from specdemo.events import Event, GreedyCheck, Lane, LaneEvent, Machine, RaceEnd, RaceEvent, RaceStart, Round, Trace
+from specdemo.models.device import processor_name
+from specdemo.models.loading import LoadedPair
+from specdemo.models.runner import LanguageModel, chunks
+from specdemo.settings import Settings
+
+_PACKAGES = ("torch", "transformers", "gradio")
+_NOISE = {"fp32": 2e-3, "bf16": 0.25, "fp16": 0.05}
+"""Logit gaps within which two batch shapes may disagree. Measured between one-token and batched passes: 2e-4 in fp32;
+the 16-bit formats have steps of 0.125 and 0.016 at logits between 16 and 32."""
+
+
+def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+    """Run the lanes that `settings.mode` asks for; RaceStart, LaneEvents in the order of the clocks, RaceEnd.
+
+    Setting `stop` ends both lanes before their next model call. Raises UserError for settings that this pair cannot
+    serve. Closing the generator at any point leaves the models as they were.
+    """
+    lanes = _lanes(loaded, settings, stop)
+    trace = Trace(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        settings=settings,
+        target=loaded.target.info,
+        draft=loaded.draft.info if loaded.draft and DRAFTERS[settings.drafter].needs_draft else None,
+        machine=machine(loaded.target.device),
+    )
+    yield RaceStart(trace=trace)
+    kept: dict[Lane, list[int]] = {lane: [] for lane in lanes}
+    for lane, event in interleave(lanes):
+        if isinstance(event, Round):
+            kept[lane] += [token.id for token in event.emitted]
+        yield LaneEvent(lane=lane, event=event)
+    check = GreedyCheck(verdict="unchecked")
+    if settings.temperature == 0 and len(kept) == 2:
+        prompt = loaded.tokens.encode(settings.prompt, settings.chat)
+        check = compare_greedy(loaded.target, prompt, kept["baseline"], kept["speculative"])
+    yield RaceEnd(check=check)
+
+
+def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event]]:
+    """Advance the lane whose clock is behind until all have ended."""
+    clocks: dict[Lane, float] = dict.fromkeys(lanes, 0.0)
+    while clocks:
+        lane = min(clocks, key=clocks.__getitem__)
+        event = next(lanes[lane])
+        clocks[lane] = getattr(event, "clock", 0.0)
+        if event.type == "end":
+            del clocks[lane]
+        yield lane, event
+
+
+def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dict[Lane, Iterator[Event]]:
+    kind = DRAFTERS.get(settings.drafter)
+    if kind is None:
+        raise UserError(f"There is no drafter {settings.drafter!r}; choose one of: {', '.join(DRAFTERS)}.")
+    if kind.needs_draft and loaded.draft is None:
+        raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
+    target = loaded.target
+    prompt = loaded.tokens.encode(settings.prompt, settings.chat)
+    if len(prompt) >= target.max_length:
+        raise UserError(
+            f"The prompt has {len(prompt):,} tokens, but {target.info.name} reads at most {target.max_length:,} "
+            "with the answer. Shorten it."
+        )
+    capacity = min(target.max_length, len(prompt) + settings.max_tokens)
+    request = Request(
+        prompt=prompt,
+        sampler=settings,
+        max_tokens=settings.max_tokens,
+        decode=loaded.tokens.decode,
+        eos_ids=loaded.tokens.eos_ids,
+        seed=settings.seed,
+        record=settings.record,
+        stop=stop.is_set,
+    )
+    lanes: dict[Lane, Iterator[Event]] = {}
+    if settings.mode != "speculative":
+        lanes["baseline"] = baseline(target, request, capacity)
+    if settings.mode != "baseline":
+        # The drafter's draws must not repeat those of the acceptance tests, which start from the same seed.
+        job = DraftJob(target, loaded.draft, settings, (settings.seed + 2**62) % 2**63, capacity)
+        lanes["speculative"] = speculative(target, kind.make(job), request, settings.gamma, capacity, settings.drafter)
+    return lanes
+
+
+def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], speculative: list[int]) -> GreedyCheck:
+    """Compare greedy texts over their common length; where they part, look whether the target was in two minds.
+
+    The gap is between the two tokens' logits after a fresh prefill of the text that both lanes share.
+    """
+    common = min(len(plain), len(speculative))
+    at = next((i for i in range(common) if plain[i] != speculative[i]), None)
+    if at is None:
+        return GreedyCheck(verdict="identical", compared=common)
+    context = [*prompt, *plain[:at]]
+    runner = target.runner(len(context))
+    for chunk in chunks(context[:-1]):
+        runner.prefill(chunk)
+    logits = runner.forward(context[-1:])[0]
+    # Measured from the best logit: a wrong token that happens to lie close to another wrong one is no tie.
+    gap = float(logits.max() - logits[[plain[at], speculative[at]]].min())
+    tie = gap <= _NOISE[target.info.dtype]
+    return GreedyCheck(verdict="near_tie" if tie else "different", compared=common, position=at, gap=gap)
+
+
+def machine(device: torch.device) -> Machine:
+    """This machine, as traces and benchmarks record it."""
+    return Machine(
+        device=device.type,
+        processor=processor_name(device),
+        threads=torch.get_num_threads(),
+        python=platform.python_version(),
+        packages={name: version(name) for name in _PACKAGES},
+    )
