@@ -1,0 +1,175 @@
+// Three charts, drawn once with plotly.js from this server and afterwards only given new data. Zooming is kept
+// (uirevision), sizes are fixed, and axes grow in steps so that lines do not crawl.
+
+import { text } from "./words.js";
+
+const EVERY = 300; // milliseconds between redraws
+const MOST_POINTS = 400; // drawn per line; longer series are thinned
+const RATE_SECONDS = 1.0; // a rate is taken over about this long
+const STEPS = [10, 20, 30, 50, 80, 120, 160, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800];
+
+const stepUp = (value, steps = STEPS) => steps.find((step) => value <= step) ?? Math.ceil(value / 1000) * 1000;
+
+export class Charts {
+  constructor(root, source) {
+    this.root = root;
+    this.names = ["alpha", "rate", "round"];
+    this.clear();
+    const script = document.createElement("script");
+    script.src = source;
+    script.onload = () => this.draw();
+    document.head.append(script);
+  }
+
+  clear() {
+    this.run = (this.run ?? 0) + 1; // another uirevision: a new run starts unzoomed
+    this.rounds = [];
+    this.totals = { tested: 0, accepted: 0, expected: 0, tokens: 0 };
+    this.rates = { baseline: { x: [], y: [] }, speculative: { x: [], y: [] } };
+    this.bursts = { baseline: [], speculative: [] };
+    this.draw();
+  }
+
+  add(rounds) {
+    for (const round of rounds) {
+      if (round.lane === "speculative") this.#addRound(round);
+      this.#addRate(round);
+    }
+    this.drawSoon();
+  }
+
+  #addRound(round) {
+    const totals = this.totals;
+    totals.tested += round.tested;
+    totals.accepted += round.accepted;
+    totals.expected += round.expected;
+    totals.tokens += round.emitted.length;
+    const x = round.n + 1;
+    this.rounds.push({
+      x,
+      own: round.tested ? round.accepted / round.tested : null,
+      alpha: totals.tested ? totals.accepted / totals.tested : null,
+      expected: totals.tested ? totals.expected / totals.tested : null,
+      tokens: round.emitted.length,
+      mean: totals.tokens / x,
+    });
+  }
+
+  #addRate(round) {
+    const bursts = this.bursts[round.lane];
+    bursts.push({ clock: round.clock, tokens: round.emitted.length });
+    while (bursts.length > 3 && round.clock - bursts[1].clock > RATE_SECONDS) bursts.shift();
+    if (bursts.length < 3) return;
+    const tokens = bursts.slice(1).reduce((sum, burst) => sum + burst.tokens, 0);
+    const seconds = round.clock - bursts[0].clock;
+    const line = this.rates[round.lane];
+    if (seconds > 0) {
+      line.x.push(round.clock);
+      line.y.push(tokens / seconds);
+    }
+  }
+
+  drawSoon() {
+    this.timer ??= setTimeout(() => {
+      this.timer = null;
+      this.draw();
+    }, EVERY);
+  }
+
+  draw() {
+    if (!window.Plotly) return;
+    const style = getComputedStyle(this.root);
+    const colour = (name) => style.getPropertyValue(`--sd-${name}`).trim();
+    for (const name of this.names) {
+      const { data, layout } = this[`_${name}`](colour);
+      Plotly.react(this.root.querySelector(`#sd-chart-${name}`), data, this.#layout(colour, layout), {
+        displaylogo: false,
+        displayModeBar: "hover",
+        modeBarButtons: [["resetScale2d", "toImage"]],
+        responsive: true,
+      });
+    }
+  }
+
+  _alpha(colour) {
+    const points = thin(this.rounds);
+    const pick = (key) => points.map((point) => point[key]);
+    const x = pick("x");
+    const end = stepUp(this.rounds.length);
+    return {
+      data: [
+        { x, y: pick("own"), name: text("line_round"), mode: "markers", marker: { size: 5, color: colour("muted"), opacity: 0.55 } },
+        { x, y: pick("alpha"), name: text("line_alpha"), mode: "lines", line: { color: colour("accepted"), width: 2.5 } },
+        { x, y: pick("expected"), name: text("line_expected"), mode: "lines", line: { color: colour("ink"), width: 1.5, dash: "dash" } },
+      ],
+      layout: {
+        xaxis: { range: [0.5, end + 0.5], title: text("axis_round") },
+        yaxis: { range: [-0.04, 1.04], tickvals: [0, 0.5, 0.7, 1] },
+        shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.7, y1: 0.7, line: { dash: "dot", width: 1, color: colour("muted") } }],
+      },
+    };
+  }
+
+  _rate(colour) {
+    const { baseline, speculative } = this.rates;
+    const longest = Math.max(baseline.x.at(-1) ?? 0, speculative.x.at(-1) ?? 0);
+    const fastest = Math.max(0, ...baseline.y, ...speculative.y);
+    const line = (rates, name, options) => ({ ...thinned(rates), name, mode: "lines", line: { width: 2.5, ...options } });
+    return {
+      data: [
+        line(baseline, text("baseline"), { color: colour("muted") }),
+        line(speculative, text("speculative"), { color: colour("accepted") }),
+      ],
+      layout: {
+        xaxis: { range: [0, stepUp(longest, [2, 5, ...STEPS])], title: text("axis_seconds") },
+        yaxis: { range: [0, stepUp(fastest * 1.1)] },
+      },
+    };
+  }
+
+  _round(colour) {
+    const points = thin(this.rounds);
+    const x = points.map((point) => point.x);
+    const most = Math.max(4, ...points.map((point) => point.tokens));
+    return {
+      data: [
+        { x, y: points.map((point) => point.tokens), name: text("line_round"), type: "bar", marker: { color: colour("bonus"), opacity: 0.6 } },
+        { x, y: points.map((point) => point.mean), name: text("line_mean"), mode: "lines", line: { color: colour("ink"), width: 2 } },
+      ],
+      layout: {
+        xaxis: { range: [0.5, stepUp(this.rounds.length) + 0.5], title: text("axis_round") },
+        yaxis: { range: [0, most + 0.6], dtick: most > 8 ? 4 : 1 },
+        bargap: 0.25,
+      },
+    };
+  }
+
+  #layout(colour, layout) {
+    const axis = { color: colour("muted"), gridcolor: colour("line"), zeroline: false, fixedrange: false };
+    const font = { family: getComputedStyle(this.root).fontFamily, size: 11, color: colour("muted") };
+    return {
+      ...layout,
+      xaxis: { ...axis, ...layout.xaxis, title: { text: layout.xaxis.title, standoff: 4, font } },
+      yaxis: { ...axis, ...layout.yaxis },
+      height: 210,
+      margin: { l: 34, r: 8, t: 22, b: 34 },
+      font,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom", itemclick: false, itemdoubleclick: false },
+      hovermode: "x unified",
+      hoverlabel: { bgcolor: colour("paper"), font: { color: colour("ink") } },
+      uirevision: this.run,
+    };
+  }
+}
+
+function thin(points) {
+  const stride = Math.ceil(points.length / MOST_POINTS);
+  return stride <= 1 ? points : points.filter((_, index) => index % stride === 0 || index === points.length - 1);
+}
+
+function thinned({ x, y }) {
+  const kept = thin(x.map((value, index) => [value, y[index]]));
+  return { x: kept.map((point) => point[0]), y: kept.map((point) => point[1]) };
+}

@@ -1,0 +1,158 @@
+// One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
+
+import { tokenSpan } from "./tokens.js";
+import { count, milliseconds, percent, rate, ratio } from "./format.js";
+import { text } from "./words.js";
+
+const NEAR_END = 48; // pixels from the bottom that still count as reading along
+
+export class Lane {
+  constructor(element) {
+    this.name = element.dataset.lane;
+    this.element = element;
+    this.box = element.querySelector(".sd-text");
+    this.progress = element.querySelector(".sd-progress");
+    this.empty = this.box.firstElementChild;
+    this.box.addEventListener("copy", (event) => this.#copySelection(event));
+    this.box.addEventListener("keydown", (event) => this.#walk(event));
+    element.querySelector("[data-copy]").addEventListener("click", () => navigator.clipboard?.writeText(this.text));
+    this.clear();
+  }
+
+  clear(message = `empty_${this.name}`) {
+    this.parts = [];
+    this.maximum = 0;
+    this.tokens = 0;
+    this.ghostSpan = null;
+    this.reason = null;
+    this.box.replaceChildren(this.empty);
+    this.#say(message);
+    this.element.classList.toggle("off", message === "not_run");
+    for (const figure of this.element.querySelectorAll("[data-n]")) figure.textContent = figure.dataset.n === "ending" ? "" : "–";
+    this.#setProgress();
+  }
+
+  start(maximum) {
+    this.maximum = maximum;
+    this.#setProgress();
+  }
+
+  get text() {
+    return this.parts.join("");
+  }
+
+  reading(done, total) {
+    if (!this.parts.length) this.#say("reading", { a: count(done), b: count(total) });
+  }
+
+  ghost(texts) {
+    this.#append(() => {
+      this.#dropGhost();
+      this.ghostSpan = document.createElement("span");
+      this.ghostSpan.className = "ghosts";
+      this.ghostSpan.setAttribute("aria-hidden", "true");
+      texts.forEach((piece) => {
+        const span = document.createElement("span");
+        span.className = "tok ghost dropped";
+        span.textContent = piece.replaceAll("\n", "↵");
+        this.ghostSpan.append(span);
+      });
+      return [this.ghostSpan];
+    });
+  }
+
+  rounds(list) {
+    this.#append(() => {
+      this.#dropGhost();
+      return list.map((round) => {
+        const group = document.createElement("span");
+        group.className = "round";
+        group.dataset.round = round.key;
+        round.tokens.forEach((token, index) => group.append(tokenSpan(token, round.key, index)));
+        round.emitted.forEach((token) => this.parts.push(token.text));
+        this.tokens += round.emitted.length;
+        return group;
+      });
+    });
+    this.#setProgress();
+  }
+
+  end({ reason }) {
+    this.#dropGhost();
+    if (!this.parts.length) this.box.replaceChildren();
+    this.reason = reason;
+    this.retranslate();
+  }
+
+  retranslate() {
+    this.element.querySelector('[data-n="ending"]').textContent = this.reason ? ` · ${text(`end_${this.reason}`)}` : "";
+  }
+
+  numbers(n) {
+    const shown = {
+      rate: rate(n.rate),
+      ttft: milliseconds(n.ttft),
+      tpot: milliseconds(n.tpot),
+      end_to_end: rate(n.end_to_end),
+      per_pass: ratio(n.per_pass),
+      alpha: percent(n.alpha),
+      expected_alpha: percent(n.expected_alpha),
+      draft_acceptance: percent(n.draft_acceptance),
+    };
+    for (const figure of this.element.querySelectorAll("[data-n]")) {
+      const value = shown[figure.dataset.n];
+      if (value !== undefined && figure.textContent !== value) figure.textContent = value;
+    }
+  }
+
+  #say(key, values = {}) {
+    this.empty.dataset.t = key;
+    this.empty.textContent = text(key, values);
+  }
+
+  #setProgress() {
+    const share = this.maximum ? this.tokens / this.maximum : 0;
+    this.progress.firstElementChild.style.transform = `scaleX(${share})`;
+    this.progress.setAttribute("aria-valuenow", this.tokens);
+    this.progress.setAttribute("aria-valuemax", this.maximum);
+    this.element.querySelector('[data-n="count"]').textContent = this.maximum
+      ? `${count(this.tokens)} / ${count(this.maximum)}`
+      : "–";
+  }
+
+  #dropGhost() {
+    this.ghostSpan?.remove();
+    this.ghostSpan = null;
+  }
+
+  // Follows the text down unless the visitor has scrolled up.
+  #append(make) {
+    const follows = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR_END;
+    const nodes = make();
+    this.empty.remove();
+    this.box.append(...nodes);
+    if (follows) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  // A copied selection is the emitted text: no dropped drafts, no markers, line breaks as they are.
+  #copySelection(event) {
+    const selection = document.getSelection();
+    if (!selection.rangeCount || selection.isCollapsed) return;
+    const fragment = selection.getRangeAt(0).cloneContents();
+    fragment.querySelectorAll(".dropped").forEach((node) => node.remove());
+    event.clipboardData.setData("text/plain", fragment.textContent);
+    event.preventDefault();
+  }
+
+  // Arrow keys walk from token to token, so that the details need no mouse.
+  #walk(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || event.shiftKey || event.ctrlKey || event.metaKey) return;
+    const all = [...this.box.querySelectorAll(".round .tok")].filter((span) => span.offsetParent);
+    const next = all[all.indexOf(document.activeElement) + step] ?? all[step > 0 ? 0 : all.length - 1];
+    if (!next) return;
+    next.tabIndex = -1;
+    next.focus({ preventScroll: false });
+    event.preventDefault();
+  }
+}

@@ -1,0 +1,256 @@
+// The page's script. Gradio mounts four components (specdemo/ui/page.py) and hands each to a function here: the stage
+// that is drawn into, and three that carry JSON: the run's updates, answers to questions, and what is loading.
+
+import { Card } from "./card.js";
+import { Charts } from "./charts.js";
+import { Feed } from "./feed.js";
+import { ratio } from "./format.js";
+import { Lane } from "./lane.js";
+import { Ledger } from "./ledger.js";
+import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
+import { unpackRound } from "./tokens.js";
+import { language, setLanguage, setTexts, text } from "./words.js";
+
+const here = new URL(".", import.meta.url);
+const BUSY = new Set(["queued", "loading", "running", "stopping"]);
+const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null };
+let send = () => {}; // triggers a Gradio event of the feed: halt, leave or ask
+
+export function mountStage({ element, props }) {
+  setTexts(props.texts, props.labels);
+  page.defaults = props.defaults;
+  page.stage = element.querySelector("#sd-stage");
+  page.lanes = Object.fromEntries([...page.stage.querySelectorAll(".sd-lane")].map((node) => [node.dataset.lane, new Lane(node)]));
+  page.ledger = new Ledger(page.stage.querySelector("#sd-rows"));
+  page.charts = new Charts(page.stage, new URL("../plotly.min.js", here).href);
+  page.card = new Card(page.stage, page.stage.querySelector("#sd-card"), (key) => page.rounds.get(key), (q) => send("ask", q));
+  if (matchMedia("(max-width: 700px)").matches) page.stage.querySelector("#sd-ledger").open = false;
+  page.stage.querySelector("#sd-dropped").addEventListener("change", (event) => {
+    page.stage.classList.toggle("hide-dropped", !event.target.checked);
+  });
+  document.addEventListener("click", onClick);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
+  });
+  applyPreferences();
+  show();
+}
+
+export function mountFeed({ element, trigger, props, watch }) {
+  send = trigger;
+  page.feed = new Feed({ begin, apply, refuse: fail, ask: (question) => trigger("ask", question) });
+  watch("value", () => page.feed.receive(props.value));
+  // Gradio writes the place in the queue into its status tracker and nowhere else.
+  const block = element.closest(".block") ?? element.parentElement;
+  new MutationObserver(() => queued(block)).observe(block, { subtree: true, childList: true, characterData: true });
+}
+
+export function mountReply({ props, watch }) {
+  watch("value", () => {
+    const answer = JSON.parse(props.value);
+    if (answer.update) page.feed.recover(answer.update);
+    if (answer.ask === "token") page.card.lists(answer.id, answer.top);
+    if (answer.ask === "trace") save(answer.trace);
+  });
+}
+
+export function mountStatus({ props, watch }) {
+  watch("value", () => {
+    page.status = JSON.parse(props.value);
+    document.getElementById("sd-headline").textContent = page.status.headline;
+    show();
+  });
+}
+
+window.specdemo = {
+  page,
+  remember(names, values) {
+    history.replaceState(null, "", address(names, values, page.defaults));
+  },
+  stop() {
+    if (page.phase === "queued") {
+      send("leave");
+      setPhase("stopped");
+    } else if (BUSY.has(page.phase)) {
+      send("halt");
+      setPhase("stopping");
+    } else {
+      page.note = text("nothing");
+      show();
+    }
+  },
+  clear() {
+    if (BUSY.has(page.phase)) window.specdemo.stop();
+    reset();
+    setPhase("idle");
+  },
+};
+
+function begin() {
+  reset();
+}
+
+function reset() {
+  page.rounds.clear();
+  page.verdict = page.check = page.speed = null;
+  Object.values(page.lanes).forEach((lane) => lane.clear());
+  page.ledger.clear();
+  page.charts.clear();
+  showSpeed();
+  showVerdict();
+}
+
+function apply(delta) {
+  if (delta.start) {
+    for (const [name, lane] of Object.entries(page.lanes)) {
+      if (delta.start.mode !== "race" && delta.start.mode !== name) lane.clear("not_run");
+      else lane.start(delta.start.max_tokens);
+    }
+  }
+  for (const [name, lane] of Object.entries(page.lanes)) if (delta[name]) applyLane(lane, delta[name]);
+  if (delta.numbers) {
+    for (const [name, lane] of Object.entries(page.lanes)) if (lane.maximum) lane.numbers(delta.numbers[name]);
+    page.speed = delta.numbers;
+    showSpeed();
+  }
+  if (delta.check) page.check = delta.check;
+  if (delta.verdict) {
+    page.verdict = delta.verdict;
+    showVerdict();
+  }
+  if (delta.phase === "error") fail(delta.message);
+  else if (delta.phase) setPhase(delta.phase, delta);
+}
+
+function applyLane(lane, news) {
+  if (news.prefill) lane.reading(...news.prefill);
+  if (news.rounds) {
+    const rounds = news.rounds.map((packed) => unpackRound(lane.name, packed));
+    rounds.forEach((round) => page.rounds.set(round.key, round));
+    lane.rounds(rounds);
+    page.charts.add(rounds);
+    if (lane.name === "speculative") page.ledger.add(rounds);
+  }
+  if (news.ghost) lane.ghost(news.ghost);
+  if (news.end) lane.end(news.end);
+}
+
+function setPhase(phase, details = {}) {
+  if (phase === "running" && page.phase === "stopping") return; // the last updates before a stop takes effect
+  Object.assign(page, { phase, details, note: null });
+  show();
+}
+
+function fail(message) {
+  setPhase("error", { message });
+}
+
+function queued(block) {
+  if (!BUSY.has(page.phase)) return;
+  const place = /queue:\s*(\d+)\s*\/\s*(\d+)/.exec(block.textContent);
+  if (place && page.phase === "queued") {
+    page.details = { a: place[1], b: place[2] };
+    show();
+  }
+  if (block.querySelector(".wrap:not(.hide) .error")) fail(document.querySelector(".toast-text")?.textContent ?? text("lost"));
+}
+
+function show() {
+  if (!page.stage) return;
+  page.stage.dataset.phase = page.phase;
+  document.body.dataset.sdPhase = page.phase;
+  const bar = page.stage.querySelector("#sd-status-bar");
+  const loading = page.phase === "loading" ? page.details : !page.status.ready ? page.status : null;
+  page.stage.querySelector("#sd-status-text").textContent = page.note ?? sentence();
+  bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
+  bar.classList.toggle("unknown", Boolean(loading?.message) && loading.fraction == null);
+}
+
+function sentence() {
+  const { phase, details, status } = page;
+  if (phase === "error") return details.message;
+  if (phase === "queued") return details?.a ? text("queued", details) : text("starting");
+  if (phase === "loading") return text("waits") + details.message;
+  if (phase !== "idle") return text(phase);
+  if (status.error) return status.error;
+  return status.ready ? text("ready") : (status.message ?? text("starting"));
+}
+
+function showSpeed() {
+  const { speedup, common } = page.speed ?? {};
+  const word = speedup == null ? "speedup" : speedup >= 1.02 ? "faster" : speedup <= 0.98 ? "slower" : "equal";
+  document.getElementById("sd-speedup").textContent = `${ratio(speedup)}×`;
+  document.getElementById("sd-speedup-word").textContent = text(word);
+  document.getElementById("sd-speedup-over").textContent = speedup == null ? "" : text("over", { n: common });
+}
+
+function showVerdict() {
+  const box = document.getElementById("sd-verdict");
+  box.hidden = !page.verdict;
+  if (!page.verdict) return;
+  document.getElementById("sd-verdict-text").textContent = page.verdict[language];
+  const check = document.getElementById("sd-check-text");
+  check.textContent = page.check?.[language] ?? "";
+  check.dataset.kind = page.check?.kind ?? "";
+}
+
+function save(trace) {
+  if (!trace) {
+    page.note = text("no_trace");
+    return show();
+  }
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([trace], { type: "application/json" }));
+  link.download = `specdemo-trace-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function applyPreferences() {
+  const theme = remembered("theme");
+  if (theme) setDark(theme === "dark");
+  setProjector(remembered("projector") === "true");
+  speak(remembered("language") ?? "en");
+}
+
+function speak(chosen) {
+  setLanguage(chosen);
+  document.querySelector('[data-do="theme"] span').textContent = text(isDark() ? "theme_light" : "theme");
+  Object.values(page.lanes).forEach((lane) => lane.retranslate());
+  show();
+  showSpeed();
+  showVerdict();
+  page.charts.draw();
+}
+
+const ACTIONS = {
+  theme() {
+    setDark(!isDark());
+    remember("theme", isDark() ? "dark" : "light");
+    speak(language);
+  },
+  projector() {
+    const on = !document.documentElement.classList.contains("sd-projector");
+    setProjector(on);
+    remember("projector", on);
+  },
+  lang() {
+    const next = language === "en" ? "ja" : "en";
+    remember("language", next);
+    speak(next);
+  },
+  link(button) {
+    navigator.clipboard?.writeText(location.href);
+    button.firstElementChild.textContent = text("copied");
+    setTimeout(() => (button.firstElementChild.textContent = text("link")), 1500);
+  },
+  download() {
+    send("ask", { ask: "trace" });
+  },
+};
+
+function onClick(event) {
+  const button = event.target.closest("[data-do]");
+  if (button) ACTIONS[button.dataset.do]?.(button);
+  if (event.target.closest("#sd-run") && !BUSY.has(page.phase)) setPhase("queued");
+}

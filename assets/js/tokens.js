@@ -1,0 +1,48 @@
+// Tokens as they come over the wire (specdemo/ui/deltas.py packs them) and as spans on the page.
+
+const OUTCOMES = { a: "accepted", x: "rejected", d: "discarded", r: "resampled", b: "bonus", p: "plain", c: "cut" };
+const DROPPED = new Set(["rejected", "discarded", "cut"]);
+
+export function unpackToken([text, code, position, p, q, accept, u, tv, id]) {
+  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id };
+}
+
+export function unpackRound(lane, packed) {
+  const drafted = packed.drafted.map(unpackToken);
+  const final = packed.final && unpackToken(packed.final);
+  const tokens = final ? [...drafted, final] : drafted;
+  const emitted = tokens.filter((token) => !DROPPED.has(token.outcome));
+  const tested = drafted.filter((token) => token.outcome !== "discarded");
+  return {
+    lane,
+    n: packed.n,
+    key: `${lane}-${packed.n}`,
+    tokens,
+    final,
+    emitted,
+    draftedCount: drafted.length,
+    tested: tested.length,
+    accepted: tested.filter((token) => token.outcome !== "rejected").length,
+    expected: tested.reduce((sum, token) => sum + 1 - (token.tv ?? 0), 0),
+    draft: packed.draft,
+    verify: packed.verify,
+    clock: packed.clock,
+  };
+}
+
+// A dropped token is shown but is not text, so a line break in it must not break the line.
+export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
+
+// Text only ever goes in through textContent: what a model writes is never markup.
+export function tokenSpan(token, key, index, { chip = false } = {}) {
+  const span = document.createElement("span");
+  const dropped = DROPPED.has(token.outcome);
+  span.className = `tok ${token.outcome}`;
+  if (dropped) span.classList.add("dropped");
+  if (token.text === "") span.classList.add("partial");
+  else if (!chip && !dropped && token.text.includes("\n")) span.classList.add("breaks");
+  span.textContent = chip || dropped ? visible(token.text) : token.text;
+  span.dataset.key = key;
+  span.dataset.index = index;
+  return span;
+}

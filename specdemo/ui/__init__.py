@@ -1,0 +1,1 @@
+"""The page: it shows events and owns no decoding. Nothing here imports torch."""

@@ -1,0 +1,176 @@
+"""The controls of a run: Gradio components in one compact bar, and their values in the page's address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from specdemo.settings import MAX_GAMMA, MAX_TOKENS, Settings
+from specdemo.ui.copy import DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
+from specdemo.ui.host import Host
+from specdemo.ui.markup import select
+
+FIELDS = (
+    "prompt",
+    "chat",
+    "pair",
+    "drafter",
+    "gamma",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "max_tokens",
+    "seed",
+    "mode",
+)
+"""Settings that have a control, in the order of Controls.inputs and of the address."""
+
+_SELECT_JS = """
+const box = element.querySelector('select');
+box.addEventListener('change', () => { props.value = box.value; trigger('input'); });
+watch('value', () => { box.value = props.value; });
+"""
+
+
+@dataclass
+class Controls:
+    by_field: dict[str, Component]
+    run: gr.Button
+    stop: gr.Button
+    clear: gr.Button
+
+    @property
+    def inputs(self) -> list[Component]:
+        return [self.by_field[field] for field in FIELDS]
+
+
+def build_controls(host: Host) -> Controls:
+    """Lays the controls out where it is called."""
+    label = LABELS["en"]
+    by_field: dict[str, Component] = {}
+    with gr.Column(elem_id="sd-controls", elem_classes="sd-controls"):
+        examples = gr.Radio(
+            [(example.label, key) for key, example in EXAMPLES.items()],
+            value=DEFAULT_EXAMPLE,
+            show_label=False,
+            container=False,
+            elem_id="sd-examples",
+        )
+        with gr.Row(elem_classes="sd-prompt-row"):
+            by_field["prompt"] = gr.Textbox(
+                EXAMPLES[DEFAULT_EXAMPLE].prompt,
+                label=label["sd-prompt"],
+                lines=3,
+                max_lines=6,
+                elem_id="sd-prompt",
+                scale=1,
+            )
+            with gr.Column(elem_classes="sd-buttons", scale=0, min_width=120):
+                run = gr.Button(label["sd-run"], variant="primary", elem_id="sd-run")
+                stop = gr.Button(label["sd-stop"], elem_id="sd-stop")
+                clear = gr.Button(label["sd-clear"], elem_id="sd-clear")
+        by_field |= _main_row(host)
+        with gr.Accordion("Sampling and more", open=False, elem_id="sd-more"):
+            by_field |= _more_row()
+    prompts = {key: [example.prompt, example.chat] for key, example in EXAMPLES.items()}
+    examples.input(
+        None,
+        examples,
+        [by_field["prompt"], by_field["chat"]],
+        js=f"(key) => ({json.dumps(prompts)})[key]",
+    )
+    return Controls(by_field, run, stop, clear)
+
+
+def _main_row(host: Host) -> dict[str, Component]:
+    label, default = LABELS["en"], defaults()
+    pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
+    drafters = [(drafter.id, drafter.label, "") for drafter in host.drafters()]
+    with gr.Row(elem_classes="sd-row"):
+        pair = _select("pair", pairs, default.pair)
+        drafter = _select("drafter", drafters, default.drafter)
+        gamma = gr.Slider(
+            1, MAX_GAMMA, default.gamma, step=1, label=label["sd-gamma"], elem_id="sd-gamma", min_width=120
+        )
+        temperature = gr.Slider(
+            0, 2, default.temperature, step=0.05, label=label["sd-temperature"], elem_id="sd-temperature", min_width=120
+        )
+        max_tokens = _number("max_tokens", default.max_tokens, 1, MAX_TOKENS)
+        mode = _select("mode", [(key, text, "") for key, text in MODES.items()], default.mode)
+    return {
+        "pair": pair,
+        "drafter": drafter,
+        "gamma": gamma,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "mode": mode,
+    }
+
+
+def _more_row() -> dict[str, Component]:
+    label, default = LABELS["en"], defaults()
+    with gr.Row(elem_classes="sd-row"):
+        return {
+            "top_k": _number("top_k", default.top_k, 0),
+            "top_p": _number("top_p", default.top_p, 0, 1, step=0.01, precision=None),
+            "min_p": _number("min_p", default.min_p, 0, 1, step=0.01, precision=None),
+            "seed": _number("seed", default.seed, 0),
+            "chat": gr.Checkbox(default.chat, label=label["sd-chat"], elem_id="sd-chat", min_width=120),
+        }
+
+
+def defaults() -> Settings:
+    """The settings that the page opens with."""
+    example = EXAMPLES[DEFAULT_EXAMPLE]
+    return Settings(prompt=example.prompt, chat=example.chat)
+
+
+def _id(field: str) -> str:
+    return "sd-" + field.replace("_", "-")
+
+
+def _number(
+    field: str, value: float, low: float, high: float | None = None, step: float = 1, precision: int | None = 0
+) -> gr.Number:
+    return gr.Number(
+        value,
+        label=LABELS["en"][_id(field)],
+        minimum=low,
+        maximum=high,
+        step=step,
+        precision=precision,
+        elem_id=_id(field),
+        min_width=90,
+    )
+
+
+def _select(field: str, choices: list[tuple[str, str, str]], chosen: str) -> gr.HTML:
+    """gr.Dropdown cannot show a choice disabled; a native select can."""
+    return gr.HTML(
+        chosen,
+        html_template=select(choices, LABELS["en"][_id(field)], chosen),
+        js_on_load=_SELECT_JS,
+        apply_default_css=False,
+        elem_id=_id(field),
+        min_width=150,
+    )
+
+
+def from_address(query: Mapping[str, str]) -> dict[str, Any]:
+    """Settings named in an address. A bad value is left out: an old link should still open the page."""
+    values: dict[str, Any] = {}
+    for field in FIELDS:
+        if field in query:
+            text = query[field]
+            try:
+                checked = Settings.model_validate_strings({"prompt": "-", field: text})
+            except ValueError:
+                continue
+            values[field] = getattr(checked, field)
+    return values

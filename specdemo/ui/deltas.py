@@ -1,0 +1,162 @@
+"""Race events as small JSON deltas, the only thing the browser hears.
+
+A delta holds what is new since the last one (rounds, the ghost of a draft, how far the prompt is) and a fixed set of
+numbers, so its size follows the time between two deltas and never the length of the text. Deltas of a run are
+numbered from 0; `assets/js/feed.js` applies them in order and once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specdemo.events import (
+    Draft,
+    End,
+    Event,
+    Lane,
+    LaneEvent,
+    Prefill,
+    RaceEnd,
+    RaceEvent,
+    RaceStart,
+    Round,
+    Start,
+    Token,
+)
+from specdemo.metrics import LaneMetrics, RaceMetrics
+from specdemo.ui.verdict import check_note, verdict
+
+LANES: tuple[Lane, ...] = ("baseline", "speculative")
+
+# One letter an outcome on the wire; assets/js/tokens.js has the same table.
+CODES = {
+    "accepted": "a",
+    "rejected": "x",
+    "discarded": "d",
+    "resampled": "r",
+    "bonus": "b",
+    "plain": "p",
+    "cut": "c",
+}
+
+
+def short(value: float | None, digits: int = 4) -> float | None:
+    """A number as the page shows it: few digits, so that a delta stays small."""
+    return None if value is None else float(f"{value:.{digits}g}")
+
+
+def pack_token(token: Token) -> list[Any]:
+    """[text, outcome letter, position, p, q, accept, u, tv, id], trailing Nones cut off."""
+    facts = [short(x) for x in (token.p, token.q, token.accept, token.u, token.tv)]
+    return [token.text, CODES[token.outcome], token.position, *facts, token.id]
+
+
+def pack_round(event: Round) -> dict[str, Any]:
+    """A round without its recorded top lists; those are fetched for the one token a visitor points at."""
+    return {
+        "n": event.round,
+        "drafted": [pack_token(token) for token in event.drafted],
+        "final": None if event.final is None else pack_token(event.final),
+        "draft": short(event.draft_seconds),
+        "verify": short(event.verify_seconds),
+        "clock": short(event.clock, 6),
+    }
+
+
+def lane_numbers(lane: LaneMetrics) -> dict[str, float | int | None]:
+    return {
+        "tokens": lane.tokens,
+        "rounds": lane.rounds,
+        "clock": short(lane.clock),
+        "rate": short(lane.decode_rate),
+        "end_to_end": short(lane.end_to_end_rate),
+        "ttft": short(lane.ttft),
+        "tpot": short(lane.tpot),
+        "alpha": short(lane.alpha),
+        "draft_acceptance": short(lane.draft_acceptance),
+        "expected_alpha": short(lane.expected_alpha),
+        "per_pass": short(lane.tokens_per_pass),
+    }
+
+
+class _LaneNews:
+    """What one lane did since the last delta."""
+
+    def __init__(self) -> None:
+        self.news: dict[str, Any] = {}
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Start):
+            self.news["start"] = {"prompt_tokens": event.prompt_tokens, "drafter": event.drafter, "gamma": event.gamma}
+        elif isinstance(event, Prefill):
+            self.news["prefill"] = [event.done, event.total]
+        elif isinstance(event, Draft):
+            self.news["ghost"] = event.texts
+        elif isinstance(event, Round):
+            self.news.pop("ghost", None)
+            self.news.setdefault("rounds", []).append(pack_round(event))
+        elif isinstance(event, End):
+            self.news.pop("ghost", None)
+            self.news["end"] = {"reason": event.reason, "tokens": event.tokens, "message": event.message}
+
+    def take(self) -> dict[str, Any]:
+        news, self.news = self.news, {}
+        return news
+
+
+class Encoder:
+    """Collects a race's events and hands out what is new as one delta at a time."""
+
+    def __init__(self) -> None:
+        self.metrics = RaceMetrics()
+        self._lanes = {lane: _LaneNews() for lane in LANES}
+        self._head: dict[str, Any] = {}
+        self._temperature = 0.0
+
+    def add(self, event: RaceEvent) -> None:
+        self.metrics.add(event)
+        if isinstance(event, LaneEvent):
+            self._lanes[event.lane].add(event.event)
+        elif isinstance(event, RaceStart):
+            self._start(event)
+        elif isinstance(event, RaceEnd):
+            self._end(event)
+
+    def _start(self, event: RaceStart) -> None:
+        settings = event.trace.settings
+        self._temperature = settings.temperature
+        self._head["start"] = {
+            "mode": settings.mode,
+            "max_tokens": settings.max_tokens,
+            "temperature": settings.temperature,
+            "gamma": settings.gamma,
+            "target": event.trace.target.name,
+            "dtype": event.trace.target.dtype,
+            "draft": event.trace.draft.name if event.trace.draft else None,
+            "device": event.trace.machine.device,
+        }
+
+    def _end(self, event: RaceEnd) -> None:
+        self._head["check"] = check_note(event.check, self._temperature, self.metrics)
+        self._head["verdict"] = verdict(self.metrics)
+
+    def delta(self) -> dict[str, Any]:
+        """Everything since the last call; {} where nothing happened."""
+        news = {lane: item for lane, lane_news in self._lanes.items() if (item := lane_news.take())}
+        head, self._head = self._head, {}
+        if not news and not head:
+            return {}
+        return {**head, **news, "numbers": self._numbers()}
+
+    def _numbers(self) -> dict[str, Any]:
+        race = self.metrics
+        return {
+            "baseline": lane_numbers(race.baseline),
+            "speculative": lane_numbers(race.speculative),
+            "speedup": short(race.speedup),
+            "common": race.common_tokens,
+            "predicted": short(race.predicted_speedup),
+            "c": short(race.c),
+            "v": short(race.v),
+            "o": short(race.o),
+        }

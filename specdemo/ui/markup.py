@@ -1,0 +1,104 @@
+"""The page's own HTML: what stands still while JavaScript fills it.
+
+gr.HTML runs its templates through Handlebars and a JavaScript template string, so no text here may hold a backtick,
+a backslash, a dollar sign before a brace, or double braces.
+"""
+
+from __future__ import annotations
+
+import html
+
+from specdemo.ui.copy import TEXTS, span
+
+OUTCOMES = ("accepted", "resampled", "bonus", "rejected", "discarded", "plain", "ghost")
+
+
+def header(headline: str) -> str:
+    return f"""
+<header class="sd-top">
+  <h1>specdemo</h1>
+  <p class="sd-tagline">{span("tagline")}</p>
+  <p class="sd-headline" id="sd-headline">{html.escape(headline)}</p>
+  <nav class="sd-tools">
+    <button type="button" data-do="link">{span("link")}</button>
+    <button type="button" data-do="lang" lang="ja">{span("lang")}</button>
+    <button type="button" data-do="theme">{span("theme")}</button>
+    <button type="button" data-do="projector" aria-pressed="false">{span("projector")}</button>
+  </nav>
+</header>"""
+
+
+def _number(key: str) -> str:
+    """A small labelled figure; its value is filled in by data-n."""
+    hint = TEXTS["en"][key + "_hint"]
+    return (
+        f'<div class="sd-num" data-hint="{key}_hint" title="{hint}"><dt>{span(key)}</dt><dd data-n="{key}">–</dd></div>'
+    )
+
+
+def _lane(lane: str, numbers: tuple[str, ...]) -> str:
+    return f"""
+<article class="sd-lane sd-{lane}" data-lane="{lane}">
+  <div class="sd-lane-head">
+    <h2>{span(lane)} <small>{span(lane + "_note")}</small></h2>
+    <p class="sd-rate"><b data-n="rate">–</b> {span("rate")}</p>
+  </div>
+  <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" aria-label="{lane}"><i></i></div>
+  <p class="sd-count"><span data-n="count">0</span><span data-n="ending"></span>
+    <button type="button" class="sd-copy" data-copy="{lane}">{span("copy")}</button></p>
+  <div class="sd-text" tabindex="0" role="region" aria-label="{lane} text"><p class="sd-empty" data-t="empty_{lane}">{
+        TEXTS["en"]["empty_" + lane]
+    }</p></div>
+  <dl class="sd-nums">{"".join(_number(key) for key in numbers)}</dl>
+</article>"""
+
+
+def legend() -> str:
+    items = "".join(
+        f'<li data-hint="legend_{name}_hint" title="{TEXTS["en"][f"legend_{name}_hint"]}">'
+        f'<span class="tok {name}">{span("legend_" + name)}</span></li>'
+        for name in OUTCOMES
+    )
+    return f"""
+<div class="sd-legend"><ul>{items}</ul>
+  <label><input type="checkbox" id="sd-dropped" checked> {span("show_dropped")}</label>
+</div>"""
+
+
+def stage() -> str:
+    """Status, the two lanes, the number between them, legend, verdict, rounds and charts."""
+    charts = "".join(
+        f'<figure><figcaption>{span("chart_" + name)}</figcaption><div class="sd-chart" id="sd-chart-{name}"></div></figure>'
+        for name in ("alpha", "rate", "round")
+    )
+    return f"""
+<div class="sd-stage" id="sd-stage" data-phase="idle">
+  <div class="sd-status" role="status" aria-live="polite"><span id="sd-status-text"></span><i id="sd-status-bar"></i></div>
+  <div class="sd-lanes">
+    {_lane("baseline", ("ttft", "tpot", "end_to_end"))}
+    <div class="sd-hero" aria-live="off"><b id="sd-speedup">–×</b><span id="sd-speedup-word">{
+        TEXTS["en"]["speedup"]
+    }</span><small id="sd-speedup-over"></small></div>
+    {_lane("speculative", ("ttft", "tpot", "end_to_end", "per_pass", "alpha", "expected_alpha", "draft_acceptance"))}
+  </div>
+  {legend()}
+  <div class="sd-verdict" id="sd-verdict" hidden><p id="sd-verdict-text"></p><p id="sd-check-text"></p></div>
+  <details class="sd-ledger" id="sd-ledger" open>
+    <summary>{span("ledger")} <small>{span("ledger_note")}</small></summary>
+    <div class="sd-rows" id="sd-rows" tabindex="0" role="region" aria-label="rounds">
+      <p class="sd-empty">{span("ledger_empty")}</p></div>
+  </details>
+  <div class="sd-charts">{charts}</div>
+  <p class="sd-end"><button type="button" data-do="download">{span("download")}</button></p>
+  <div class="sd-card" id="sd-card" role="tooltip" hidden></div>
+</div>"""
+
+
+def select(choices: list[tuple[str, str, str]], label: str, chosen: str) -> str:
+    """A native drop-down of (value, label, why not): a choice with a reason is shown disabled."""
+    options = "".join(
+        f'<option value="{html.escape(value)}"{" selected" if value == chosen else ""}{" disabled" if reason else ""}>'
+        f"{html.escape(text + (f' — {reason}' if reason else ''))}</option>"
+        for value, text, reason in choices
+    )
+    return f'<label class="sd-select"><span data-testid="block-info">{label}</span><select>{options}</select></label>'

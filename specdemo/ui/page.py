@@ -1,0 +1,219 @@
+"""The page. `build(host)` gives the Blocks; launch them with `**launch_kwargs()`:
+
+    page = build(host)
+    page.launch(**launch_kwargs())
+
+The queue needs no call of its own. Besides the page there is one API endpoint, `/run` (see `_api`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from specdemo.errors import UserError
+from specdemo.settings import Mode, Settings
+from specdemo.ui import markup
+from specdemo.ui.assets import ASSETS, PREFIX, routes
+from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
+from specdemo.ui.copy import LABELS, TEXTS, TITLE
+from specdemo.ui.host import Host
+from specdemo.ui.stream import Run, Streamer
+from specdemo.ui.theme import theme
+
+STATUS_SECONDS = 0.5
+WAITING_RUNS = 20
+
+# Before the first paint: the theme last chosen, else the system's.
+_HEAD = """
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<script>
+  document.documentElement.classList.add('sd-loading');
+</script>
+"""
+
+
+def launch_kwargs() -> dict[str, Any]:
+    """What Blocks.launch needs for this page: its style, its files, and nothing from other hosts."""
+    return {
+        "theme": theme(),
+        "css_paths": [ASSETS / "page.css"],
+        "head": _HEAD,
+        "app_kwargs": {"routes": routes()},
+        "footer_links": ["api"],
+        "ssr_mode": False,
+        "show_error": True,
+    }
+
+
+def build(host: Host) -> gr.Blocks:
+    """The page over a host."""
+    streamer = Streamer(host)
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        _static(markup.header(host.headline()), "sd-header")
+        controls = build_controls(host)
+        _static(
+            markup.stage(),
+            "sd-stage-block",
+            _module("mountStage"),
+            texts=TEXTS,
+            labels=LABELS,
+            defaults=defaults().model_dump(include=set(FIELDS)),
+        )
+        # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
+        # what is loading.
+        feed = _channel("sd-feed", "mountFeed")
+        reply = _channel("sd-reply", "mountReply")
+        status = _channel("sd-status", "mountStatus")
+        run_state: gr.State = gr.State(None)
+
+        running = controls.run.click(
+            partial(_run, streamer),
+            controls.inputs,
+            [feed, run_state],
+            concurrency_limit=1,
+            concurrency_id="decoding",
+            show_progress="minimal",
+            api_visibility="private",
+        )
+        feed.halt(_halt, run_state, None, queue=False, api_visibility="private")
+        feed.leave(None, None, None, cancels=[running])
+        feed.ask(_answer, run_state, reply, queue=False, api_visibility="private", show_progress="hidden")
+        _wire_settings(page, controls)
+        _wire_loading(page, host, controls, status)
+        gr.api(
+            _api(streamer),
+            api_name="run",
+            concurrency_limit=1,
+            concurrency_id="decoding",
+        )
+    page.queue(max_size=WAITING_RUNS)
+    return page
+
+
+def _static(template: str, elem_id: str, js: str | None = None, **props: Any) -> gr.HTML:
+    return gr.HTML(
+        "", html_template=template, js_on_load=js, apply_default_css=False, elem_id=elem_id, container=False, **props
+    )
+
+
+def _channel(elem_id: str, mount: str) -> gr.HTML:
+    """JSON from the server to the page's script. The template is empty, so Gradio renders none of it."""
+    return gr.HTML("", html_template="<i></i>", js_on_load=_module(mount), elem_id=elem_id, elem_classes="sd-channel")
+
+
+def _module(function: str) -> str:
+    """Script for js_on_load. Naming the events makes Gradio offer them as listeners."""
+    return f"""
+const events = ['halt', 'leave', 'ask'];
+import(new URL('.{PREFIX}/js/page.js', document.baseURI).href)
+  .then((page) => page.{function}({{element, trigger, props, watch}}));
+"""
+
+
+def _run(streamer: Streamer, *values: Any) -> Iterator[tuple[str, Run | None]]:
+    """The Run button: updates for the page's script, and the run for this session's later questions."""
+    try:
+        settings = Settings.checked(**dict(zip(FIELDS, values, strict=True)))
+    except UserError as error:
+        # Not a run: the last one, its text and its trace stay.
+        yield json.dumps({"refused": str(error)}), gr.skip()
+        return
+    run = Run(settings)
+    for update in streamer.updates(run):
+        yield update, run
+
+
+def _halt(run: Run | None) -> None:
+    if run is not None:
+        run.stop.set()
+
+
+def _answer(run: Run | None, question: gr.EventData) -> str:
+    """What the page's script asks about its own run: a missed delta, a token's top lists, the trace."""
+    data = question._data or {}
+    answer: dict[str, Any] = {"ask": data.get("ask"), "id": data.get("id")}
+    if run is None:
+        return json.dumps(answer)
+    if data.get("ask") == "missed":
+        answer["update"] = run.missed(int(data["from"]))
+    elif data.get("ask") == "token":
+        token = run.token(str(data["lane"]), int(data["round"]), int(data["index"]))
+        answer["top"] = token.top.model_dump() if token and token.top else None
+    elif data.get("ask") == "trace":
+        trace = run.trace()
+        answer["trace"] = trace.to_json() if trace else None
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _wire_settings(page: gr.Blocks, controls: Controls) -> None:
+    """Settings follow the address when the page opens, and the address follows the settings afterwards."""
+
+    def load(request: gr.Request) -> list[Any]:
+        values = from_address(request.query_params)
+        return [values.get(field, gr.skip()) for field in FIELDS]
+
+    page.load(load, None, controls.inputs, queue=False, show_progress="hidden", api_visibility="private")
+    names = json.dumps(FIELDS)
+    remember = f"(...values) => window.specdemo?.remember({names}, values)"
+    gr.on([c.input for c in controls.inputs] + [controls.run.click], None, controls.inputs, None, js=remember)
+    controls.clear.click(None, None, None, js="() => window.specdemo?.clear()")
+    controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")
+
+
+def _wire_loading(page: gr.Blocks, host: Host, controls: Controls, status: gr.HTML) -> None:
+    """Loading starts with the page and goes on behind it; a timer tells how far it is until it has ended."""
+    timer = gr.Timer(STATUS_SECONDS)
+    hidden: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+    def tell() -> tuple[str, gr.Timer]:
+        now = host.status()
+        told = json.dumps({**now.model_dump(), "headline": host.headline()}, ensure_ascii=False)
+        return told, gr.Timer(active=not (now.ready or now.error))
+
+    def prepare(pair: str) -> gr.Timer:
+        host.prepare(pair)
+        return gr.Timer(active=True)
+
+    pair = controls.by_field["pair"]
+    timer.tick(tell, None, [status, timer], **hidden)
+    page.load(prepare, pair, timer, **hidden)
+    pair.input(prepare, pair, timer, **hidden)
+
+
+def _api(streamer: Streamer) -> Any:
+    """The `/run` endpoint: the race of the given settings, returned as a trace (see specdemo.events.Trace)."""
+
+    def run(
+        prompt: str,
+        chat: bool = True,
+        pair: str = "smollm2-135m",
+        drafter: str = "draft-model",
+        gamma: int = 4,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        max_tokens: int = 128,
+        seed: int = 0,
+        mode: Mode = "race",
+    ) -> dict[str, Any]:
+        """Race a prompt through both decoders and return the whole trace as JSON."""
+        values = locals()
+        try:
+            settings = Settings.checked(**{field: values[field] for field in FIELDS})
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        finished = Run(settings)
+        for update in streamer.updates(finished):
+            last = json.loads(update)["deltas"][-1]
+        if last.get("phase") == "error":
+            raise gr.Error(last["message"], print_exception=False)
+        trace = finished.trace()
+        return json.loads(trace.to_json()) if trace else {}
+
+    return run

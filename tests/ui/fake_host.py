@@ -1,0 +1,229 @@
+"""A host without models: it replays a scripted text with seeded verdicts, in the real schema and at a chosen pace."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+
+from specdemo.errors import UserError
+from specdemo.events import (
+    Candidate,
+    Draft,
+    End,
+    EndReason,
+    Event,
+    GreedyCheck,
+    Lane,
+    LaneEvent,
+    Machine,
+    ModelInfo,
+    Prefill,
+    RaceEnd,
+    RaceEvent,
+    RaceStart,
+    Round,
+    Start,
+    Token,
+    TopLists,
+    Trace,
+)
+from specdemo.settings import Settings
+from specdemo.ui.host import DrafterInfo, PairInfo, Status
+
+SCRIPT = """Sunlight looks white, but it is a mix of all colours. When it enters the air, it meets molecules far \
+smaller than its waves. Blue light has shorter waves, so it is scattered about ten times as much as red light.
+
+```python
+def scattered(wavelength):
+    \"\"\"Rayleigh: the fourth power.\"\"\"
+    if wavelength <= 0:
+        return None
+\treturn 1 / wavelength ** 4
+```
+
+<b>Tags</b> & <script>alert(1)</script> stay text, <|im_end|> too. Emoji: 🌊👩‍🚀, and 日本語も大丈夫。
+"""
+
+
+def pieces(text: str) -> list[str]:
+    """Token-like pieces; a character outside the BMP becomes an empty piece and a whole one, as tokenizers do it."""
+    found = re.findall(r"\s?\w{1,5}|\s*\S|\s+", text)
+    return [part for piece in found for part in (["", piece] if any(ord(c) > 0xFFFF for c in piece) else [piece])]
+
+
+def machine() -> Machine:
+    return Machine(device="cpu", processor="a processor", threads=2, python="3.11", packages={})
+
+
+class FakeHost:
+    """`step` is a target pass in seconds (0 for tests); a prompt naming an error raises it."""
+
+    def __init__(self, step: float = 0.06, accept: float = 0.72, load_seconds: float = 0.0) -> None:
+        self.step, self.accept = step, accept
+        self.running = 0
+        self.most_running = 0
+        self._load_seconds = load_seconds
+        self._loading_since: float | None = None
+
+    def prepare(self, pair: str) -> None:
+        if self._loading_since is None:
+            self._loading_since = time.monotonic()
+
+    def status(self) -> Status:
+        passed = time.monotonic() - (self._loading_since or time.monotonic())
+        if self._loading_since is not None and passed >= self._load_seconds:
+            return Status(message="Ready", fraction=1.0, ready=True)
+        return Status(message="Loading SmolLM2-135M", fraction=round(passed / (self._load_seconds or 1), 1))
+
+    def pairs(self) -> list[PairInfo]:
+        return [
+            PairInfo(id="smollm2-135m", label="SmolLM2-135M"),
+            PairInfo(id="qwen-7b", label="Qwen2.5-7B + 0.5B", available=False, reason="needs a GPU with 17 GB"),
+        ]
+
+    def drafters(self) -> list[DrafterInfo]:
+        return [
+            DrafterInfo(id="draft-model", label="Draft model (4.8M)"),
+            DrafterInfo(id="prompt-lookup", label="Prompt lookup"),
+        ]
+
+    def headline(self) -> str:
+        return "target SmolLM2-135M ← draft 4.8M · cpu · fp32"
+
+    def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+        if "UserError" in settings.prompt:
+            raise UserError("The prompt has 9,000 tokens, but the model reads 8,192. Shorten it.")
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            yield from self._race(settings, stop)
+        finally:
+            self.running -= 1
+
+    def _race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+        info = ModelInfo(name="SmolLM2-135M", parameters=135_000_000, dtype="float32")
+        head = Trace(created="2026-01-01T00:00:00Z", settings=settings, target=info, draft=info, machine=machine())
+        yield RaceStart(trace=head)
+        lanes: dict[Lane, Iterator[Event]] = {}
+        if settings.mode != "speculative":
+            lanes["baseline"] = self._baseline(settings, stop)
+        if settings.mode != "baseline":
+            lanes["speculative"] = self._speculative(settings, stop)
+        clocks = dict.fromkeys(lanes, 0.0)
+        while lanes:
+            lane = min(lanes, key=lambda name: clocks[name])
+            event = next(lanes[lane], None)
+            if event is None:
+                del lanes[lane]
+                continue
+            before, clocks[lane] = clocks[lane], getattr(event, "clock", clocks[lane])
+            time.sleep(max(0.0, clocks[lane] - before) if self.step else 0)
+            yield LaneEvent(lane=lane, event=event)
+            if "ZeroDivision" in settings.prompt and clocks[lane] > 1e-4:
+                raise ZeroDivisionError("planted")
+        yield RaceEnd(check=GreedyCheck(verdict="identical", compared=20))
+
+    def _script(self, settings: Settings) -> list[str]:
+        text = settings.prompt[5:] if settings.prompt.startswith("echo ") else SCRIPT
+        parts = pieces(text)
+        long = parts * (settings.max_tokens // len(parts) + 1) if settings.max_tokens > 256 else parts
+        return long[: settings.max_tokens]
+
+    def _end(self, done: int, settings: Settings, stop: threading.Event, clock: float) -> End:
+        reason: EndReason = "stopped" if stop.is_set() else "max_tokens" if done >= settings.max_tokens else "eos"
+        return End(reason=reason, tokens=done, clock=clock)
+
+    def _opening(self, clock: float, drafter: str | None, gamma: int) -> Iterator[Event]:
+        yield Start(prompt_tokens=40, drafter=drafter, gamma=gamma)
+        yield Prefill(done=40, total=40, clock=clock)
+
+    def _baseline(self, settings: Settings, stop: threading.Event) -> Iterator[Event]:
+        step = self.step or 1e-3
+        clock = 2 * step
+        yield from self._opening(clock, None, 0)
+        done = 0
+        for text in self._script(settings):
+            if stop.is_set():
+                break
+            clock += step
+            token = Token(id=done, text=text, outcome="plain", position=done, p=0.6)
+            yield self._round(done, [], token, 0.0, step, clock)
+            done += 1
+        yield self._end(done, settings, stop, clock)
+
+    def _speculative(self, settings: Settings, stop: threading.Event) -> Iterator[Event]:
+        step, rng = self.step or 1e-3, random.Random(settings.seed)
+        clock, done, number = 2 * step, 0, 0
+        yield from self._opening(clock, "fake", settings.gamma)
+        script = self._script(settings)
+        while done < len(script) and not stop.is_set():
+            drafts, final = self._verdicts(script, done, settings.gamma, rng)
+            clock += 0.05 * step * len(drafts)
+            if drafts:
+                yield Draft(round=number, start=done, texts=[token.text for token in drafts], clock=clock)
+            clock += 1.3 * step
+            yield self._round(number, drafts, final, 0.05 * step * len(drafts), 1.3 * step, clock)
+            done += sum(token.outcome == "accepted" for token in drafts) + (final is not None)
+            number += 1
+        yield self._end(done, settings, stop, clock)
+
+    def _verdicts(
+        self, script: list[str], start: int, gamma: int, rng: random.Random
+    ) -> tuple[list[Token], Token | None]:
+        wanted = min(gamma, len(script) - start - 1)
+        accepted = 0
+        while accepted < wanted and rng.random() < self.accept:
+            accepted += 1
+        drafts = []
+        for i in range(wanted):
+            where, text = start + i, script[start + i]
+            if i < accepted:
+                drafts.append(self._token(text, "accepted", where, rng))
+            elif i == accepted:
+                drafts.append(self._token(" wrong", "rejected", where, rng))
+            else:
+                drafts.append(Token(id=7, text=" lost", outcome="discarded", position=where, q=0.2))
+        outcome = "plain" if not wanted else "bonus" if accepted == wanted else "resampled"
+        where = start + accepted
+        return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
+
+    def _token(self, text: str, outcome: str, position: int, rng: random.Random) -> Token:
+        q = rng.uniform(0.2, 0.9)
+        p = q * rng.uniform(0.3, 1.2)
+        accept = min(1.0, p / q)
+        u = accept * rng.random() if outcome == "accepted" else accept + (1 - accept) * rng.random()
+        top = TopLists(
+            p=[Candidate(id=1, text=text, prob=p), Candidate(id=2, text=" other", prob=0.1)],
+            q=[Candidate(id=1, text=text, prob=q)],
+        )
+        return Token(
+            id=1, text=text, outcome=outcome, position=position, p=p, q=q, accept=accept, u=u, tv=0.25, top=top
+        )
+
+    def _round(
+        self, number: int, drafted: list[Token], final: Token | None, draft: float, verify: float, clock: float
+    ) -> Round:
+        start = drafted[0].position if drafted else final.position if final else 0
+        return Round(
+            round=number,
+            start=start,
+            drafted=drafted,
+            final=final,
+            draft_seconds=draft,
+            verify_seconds=verify,
+            overhead_seconds=0.0,
+            clock=clock,
+        )
+
+
+if __name__ == "__main__":
+    import os
+
+    from specdemo.ui.page import build, launch_kwargs
+
+    build(FakeHost(step=0.06, load_seconds=float(os.environ.get("LOAD", "3")))).launch(
+        server_port=int(os.environ.get("PORT", "7890")), **launch_kwargs()
+    )
