@@ -49,17 +49,22 @@ function row(round) {
     }
     chips.append(tokenSpan(token, round.key, index, { chip: true }));
   });
-  element.append(chips, time("draft", round.draft), time("verify", round.verify));
+  element.append(chips, cost(round));
   return element;
 }
 
-function time(kind, seconds) {
-  const element = cell(`sd-time ${kind}`);
-  const bar = document.createElement("i");
-  bar.style.setProperty("--seconds", seconds);
-  const label = document.createElement("span");
-  label.textContent = milliseconds(seconds);
-  element.title = text(`${kind}_time`);
+// Draft and verification as one bar of two parts, all rounds on one scale.
+function cost({ draft, verify }) {
+  const element = cell("sd-cost");
+  const bar = cell("sd-bar");
+  for (const [kind, seconds] of [["draft", draft], ["verify", verify]]) {
+    const part = document.createElement("i");
+    part.className = kind;
+    part.style.setProperty("--seconds", seconds);
+    bar.append(part);
+  }
+  const label = cell("", `${milliseconds(draft)} + ${milliseconds(verify)}`);
+  element.title = `${text("draft_time")} ${milliseconds(draft)}, ${text("verify_time")} ${milliseconds(verify)}`;
   element.append(bar, label);
   return element;
 }

@@ -70,7 +70,7 @@ window.specdemo = {
   stop() {
     if (page.phase === "queued") {
       send("leave");
-      setPhase("stopped");
+      setPhase("left");
     } else if (BUSY.has(page.phase)) {
       send("halt");
       setPhase("stopping");
@@ -185,10 +185,8 @@ function showSpeed() {
 }
 
 function showVerdict() {
-  const box = document.getElementById("sd-verdict");
-  box.hidden = !page.verdict;
-  if (!page.verdict) return;
-  document.getElementById("sd-verdict-text").textContent = page.verdict[language];
+  document.getElementById("sd-verdict").classList.toggle("empty", !page.verdict);
+  document.getElementById("sd-verdict-text").textContent = page.verdict?.[language] ?? text("verdict_empty");
   const check = document.getElementById("sd-check-text");
   check.textContent = page.check?.[language] ?? "";
   check.dataset.kind = page.check?.kind ?? "";

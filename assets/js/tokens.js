@@ -1,6 +1,7 @@
 // Tokens as they come over the wire (specdemo/ui/deltas.py packs them) and as spans on the page.
 
 const OUTCOMES = { a: "accepted", x: "rejected", d: "discarded", r: "resampled", b: "bonus", p: "plain", c: "cut" };
+const MARKED = new Set(["resampled", "bonus"]);
 const DROPPED = new Set(["rejected", "discarded", "cut"]);
 
 export function unpackToken([text, code, position, p, q, accept, u, tv, id]) {
@@ -33,16 +34,42 @@ export function unpackRound(lane, packed) {
 // A dropped token is shown but is not text, so a line break in it must not break the line.
 export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
 
-// Text only ever goes in through textContent: what a model writes is never markup.
+// Text only ever goes in through textContent or text nodes: what a model writes is never markup.
 export function tokenSpan(token, key, index, { chip = false } = {}) {
   const span = document.createElement("span");
   const dropped = DROPPED.has(token.outcome);
   span.className = `tok ${token.outcome}`;
   if (dropped) span.classList.add("dropped");
   if (token.text === "") span.classList.add("partial");
-  else if (!chip && !dropped && token.text.includes("\n")) span.classList.add("breaks");
   span.textContent = chip || dropped ? visible(token.text) : token.text;
+  if (MARKED.has(token.outcome)) mark(span);
+  if (!chip && !dropped && token.text.includes("\n")) markBreaks(span);
   span.dataset.key = key;
   span.dataset.index = index;
   return span;
+}
+
+// The icon stands behind the leading blanks: in front of them it would be left alone at the end of a line.
+function mark(span) {
+  const text = span.textContent;
+  const blanks = text.length - text.trimStart().length;
+  const icon = document.createElement("i");
+  icon.className = "mark";
+  span.replaceChildren(text.slice(0, blanks), icon, text.slice(blanks));
+}
+
+// A line break has no width to colour, so a sign of it gets the colour.
+function markBreaks(span) {
+  for (const node of [...span.childNodes]) {
+    if (node.nodeType !== Node.TEXT_NODE) continue;
+    const lines = node.data.split("\n");
+    node.replaceWith(
+      ...lines.flatMap((line, index) => {
+        if (index === lines.length - 1) return [line];
+        const sign = document.createElement("i");
+        sign.className = "break";
+        return [line, sign, "\n"];
+      }),
+    );
+  }
 }

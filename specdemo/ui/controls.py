@@ -76,8 +76,8 @@ def build_controls(host: Host) -> Controls:
                 stop = gr.Button(label["sd-stop"], elem_id="sd-stop")
                 clear = gr.Button(label["sd-clear"], elem_id="sd-clear")
         by_field |= _main_row(host)
-        with gr.Accordion("Sampling and more", open=False, elem_id="sd-more"):
-            by_field |= _more_row()
+        with gr.Accordion(label["sd-more"], open=False, elem_id="sd-more"):
+            by_field |= _more_row(host)
     prompts = {key: [example.prompt, example.chat] for key, example in EXAMPLES.items()}
     examples.input(
         None,
@@ -89,7 +89,7 @@ def build_controls(host: Host) -> Controls:
 
 
 def _main_row(host: Host) -> dict[str, Component]:
-    label, default = LABELS["en"], defaults()
+    label, default = LABELS["en"], defaults(host)
     pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
     drafters = [(drafter.id, drafter.label, "") for drafter in host.drafters()]
     with gr.Row(elem_classes="sd-row"):
@@ -113,8 +113,8 @@ def _main_row(host: Host) -> dict[str, Component]:
     }
 
 
-def _more_row() -> dict[str, Component]:
-    label, default = LABELS["en"], defaults()
+def _more_row(host: Host) -> dict[str, Component]:
+    label, default = LABELS["en"], defaults(host)
     with gr.Row(elem_classes="sd-row"):
         return {
             "top_k": _number("top_k", default.top_k, 0),
@@ -125,10 +125,11 @@ def _more_row() -> dict[str, Component]:
         }
 
 
-def defaults() -> Settings:
+def defaults(host: Host) -> Settings:
     """The settings that the page opens with."""
     example = EXAMPLES[DEFAULT_EXAMPLE]
-    return Settings(prompt=example.prompt, chat=example.chat)
+    pair = next((pair.id for pair in host.pairs() if pair.available), Settings.model_fields["pair"].default)
+    return Settings(prompt=example.prompt, chat=example.chat, pair=pair)
 
 
 def _id(field: str) -> str:

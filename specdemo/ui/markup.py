@@ -68,12 +68,12 @@ def legend() -> str:
 def stage() -> str:
     """Status, the two lanes, the number between them, legend, verdict, rounds and charts."""
     charts = "".join(
-        f'<figure><figcaption>{span("chart_" + name)}</figcaption><div class="sd-chart" id="sd-chart-{name}"></div></figure>'
+        f'<figure>{span("chart_" + name, "figcaption")}<div class="sd-chart" id="sd-chart-{name}"></div></figure>'
         for name in ("alpha", "rate", "round")
     )
     return f"""
 <div class="sd-stage" id="sd-stage" data-phase="idle">
-  <div class="sd-status" role="status" aria-live="polite"><span id="sd-status-text"></span><i id="sd-status-bar"></i></div>
+  <div class="sd-status" role="status"><span id="sd-status-text"></span><i id="sd-status-bar"></i></div>
   <div class="sd-lanes">
     {_lane("baseline", ("ttft", "tpot", "end_to_end"))}
     <div class="sd-hero" aria-live="off"><b id="sd-speedup">–×</b><span id="sd-speedup-word">{
@@ -82,7 +82,7 @@ def stage() -> str:
     {_lane("speculative", ("ttft", "tpot", "end_to_end", "per_pass", "alpha", "expected_alpha", "draft_acceptance"))}
   </div>
   {legend()}
-  <div class="sd-verdict" id="sd-verdict" hidden><p id="sd-verdict-text"></p><p id="sd-check-text"></p></div>
+  <div class="sd-verdict" id="sd-verdict"><p id="sd-verdict-text"></p><p id="sd-check-text"></p></div>
   <details class="sd-ledger" id="sd-ledger" open>
     <summary>{span("ledger")} <small>{span("ledger_note")}</small></summary>
     <div class="sd-rows" id="sd-rows" tabindex="0" role="region" aria-label="rounds">

@@ -3,21 +3,22 @@
     page = build(host)
     page.launch(**launch_kwargs())
 
-The queue needs no call of its own. Besides the page there is one API endpoint, `/run` (see `_api`).
+The queue needs no call of its own. Besides the page there is one API endpoint, `/run` (see specdemo/ui/api.py).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from specdemo.errors import UserError
-from specdemo.settings import Mode, Settings
-from specdemo.ui import markup
+from specdemo.settings import Settings
+from specdemo.ui import api, markup
 from specdemo.ui.assets import ASSETS, PREFIX, routes
 from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
 from specdemo.ui.copy import LABELS, TEXTS, TITLE
@@ -62,7 +63,7 @@ def build(host: Host) -> gr.Blocks:
             _module("mountStage"),
             texts=TEXTS,
             labels=LABELS,
-            defaults=defaults().model_dump(include=set(FIELDS)),
+            defaults=defaults(host).model_dump(include=set(FIELDS)),
         )
         # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
         # what is loading.
@@ -86,7 +87,7 @@ def build(host: Host) -> gr.Blocks:
         _wire_settings(page, controls)
         _wire_loading(page, host, controls, status)
         gr.api(
-            _api(streamer),
+            api.endpoint(streamer),
             api_name="run",
             concurrency_limit=1,
             concurrency_id="decoding",
@@ -142,8 +143,8 @@ def _answer(run: Run | None, question: gr.EventData) -> str:
     if data.get("ask") == "missed":
         answer["update"] = run.missed(int(data["from"]))
     elif data.get("ask") == "token":
-        token = run.token(str(data["lane"]), int(data["round"]), int(data["index"]))
-        answer["top"] = token.top.model_dump() if token and token.top else None
+        top = run.top_lists(str(data["lane"]), int(data["round"]), int(data["index"]))
+        answer["top"] = top.model_dump() if top else None
     elif data.get("ask") == "trace":
         trace = run.trace()
         answer["trace"] = trace.to_json() if trace else None
@@ -176,44 +177,12 @@ def _wire_loading(page: gr.Blocks, host: Host, controls: Controls, status: gr.HT
         return told, gr.Timer(active=not (now.ready or now.error))
 
     def prepare(pair: str) -> gr.Timer:
-        host.prepare(pair)
+        # A pair that cannot run here is said so by Run, where the visitor looks for it.
+        with suppress(UserError):
+            host.prepare(pair)
         return gr.Timer(active=True)
 
     pair = controls.by_field["pair"]
     timer.tick(tell, None, [status, timer], **hidden)
     page.load(prepare, pair, timer, **hidden)
     pair.input(prepare, pair, timer, **hidden)
-
-
-def _api(streamer: Streamer) -> Any:
-    """The `/run` endpoint: the race of the given settings, returned as a trace (see specdemo.events.Trace)."""
-
-    def run(
-        prompt: str,
-        chat: bool = True,
-        pair: str = "smollm2-135m",
-        drafter: str = "draft-model",
-        gamma: int = 4,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        max_tokens: int = 128,
-        seed: int = 0,
-        mode: Mode = "race",
-    ) -> dict[str, Any]:
-        """Race a prompt through both decoders and return the whole trace as JSON."""
-        values = locals()
-        try:
-            settings = Settings.checked(**{field: values[field] for field in FIELDS})
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        finished = Run(settings)
-        for update in streamer.updates(finished):
-            last = json.loads(update)["deltas"][-1]
-        if last.get("phase") == "error":
-            raise gr.Error(last["message"], print_exception=False)
-        trace = finished.trace()
-        return json.loads(trace.to_json()) if trace else {}
-
-    return run

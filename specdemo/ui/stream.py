@@ -18,9 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 from specdemo.errors import UserError
-from specdemo.events import LaneEvent, RaceEnd, RaceEvent, RaceStart, Round, Token, Trace
+from specdemo.events import LaneEvent, RaceEnd, RaceEvent, RaceStart, Round, TopLists, Trace
 from specdemo.settings import Settings
-from specdemo.ui.deltas import LANES, Encoder
+from specdemo.ui.deltas import Encoder
 from specdemo.ui.host import Host
 
 log = logging.getLogger(__name__)
@@ -72,15 +72,22 @@ class Run:
                 trace.check = event.check
         return trace
 
-    def token(self, lane: str, number: int, index: int) -> Token | None:
-        """A drafted token of a round, or with an index behind the drafts the token that the target added."""
+    def top_lists(self, lane: str, number: int, index: int) -> TopLists | None:
+        """What was recorded where a token was decided; `index` counts a round's drafts, then the target's token."""
+        round_ = next((r for r in self._rounds(lane) if r.round == number), None)
+        if round_ is None:
+            return None
+        tokens = [*round_.drafted, *([round_.final] if round_.final else [])]
+        if not 0 <= index < len(tokens):
+            return None
+        if tokens[index].outcome == "resampled":  # decided where the draft was refused, and recorded there
+            return next((token.top for token in round_.drafted if token.outcome == "rejected"), None)
+        return tokens[index].top
+
+    def _rounds(self, lane: str) -> Iterator[Round]:
         for event in self._events:
             if isinstance(event, LaneEvent) and event.lane == lane and isinstance(event.event, Round):
-                round_ = event.event
-                if round_.round == number:
-                    tokens = [*round_.drafted, *([round_.final] if round_.final else [])]
-                    return tokens[index] if 0 <= index < len(tokens) else None
-        return None
+                yield event.event
 
 
 class Streamer:
@@ -125,12 +132,15 @@ class Streamer:
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._decode, run, events), name="race", daemon=True).start()
         yield run.update({"phase": "running"})
-        encoder, ended = Encoder(), False
+        encoder = Encoder()
+        ended: bool | Exception = False
         while not ended:
             time.sleep(UPDATE_SECONDS)
             ended = _drain(events, run, encoder)
             if delta := encoder.delta():
                 yield run.update(delta)
+            if isinstance(ended, Exception):  # shown behind what came before it
+                raise ended
         yield run.update({"phase": "stopped" if run.stop.is_set() else "done"})
 
     def _decode(self, run: Run, events: queue.Queue[Any]) -> None:
@@ -139,12 +149,12 @@ class Streamer:
                 for event in self._host.race(run.settings, run.stop):
                     events.put(event)
             events.put(_DONE)
-        except BaseException as error:  # handed to the generator, which knows how to tell the visitor
+        except Exception as error:  # noqa: BLE001, handed to the generator, which knows how to tell the visitor
             events.put(error)
 
 
-def _drain(events: queue.Queue[Any], run: Run, encoder: Encoder) -> bool:
-    """Take what has arrived; True at the end of the race. Raises what the race raised."""
+def _drain(events: queue.Queue[Any], run: Run, encoder: Encoder) -> bool | Exception:
+    """Take what has arrived; True at the end of the race, or the error that ended it."""
     while True:
         try:
             item = events.get_nowait()
@@ -152,13 +162,7 @@ def _drain(events: queue.Queue[Any], run: Run, encoder: Encoder) -> bool:
             return False
         if item is _DONE:
             return True
-        if isinstance(item, BaseException):
-            raise item
+        if isinstance(item, Exception):
+            return item
         run.keep(item)
         encoder.add(item)
-
-
-def text_so_far(run: Run) -> dict[str, int]:
-    """Tokens of each lane, for progress reports of the API."""
-    trace = run.trace()
-    return {lane: sum(len(r.emitted) for r in trace.rounds(lane)) for lane in LANES} if trace else {}

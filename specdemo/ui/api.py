@@ -1,0 +1,67 @@
+"""The API endpoint `/run`, for programs instead of eyes:
+
+    from gradio_client import Client
+    trace = Client("http://127.0.0.1:7860").predict("Why is the sky blue?", max_tokens=64, api_name="/run")
+
+It waits in the same queue as the page. `submit` instead of `predict` also gives the progress on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from specdemo.errors import UserError
+from specdemo.settings import Mode, Settings
+from specdemo.ui.controls import FIELDS
+from specdemo.ui.stream import Run, Streamer
+
+PROGRESS_SECONDS = 0.5
+
+_DEFAULT = {name: field.default for name, field in Settings.model_fields.items()}
+
+
+def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
+    """A function for gr.api, which reads parameters and their types off the signature."""
+
+    def run(
+        prompt: str,
+        chat: bool = _DEFAULT["chat"],
+        pair: str = _DEFAULT["pair"],
+        drafter: str = _DEFAULT["drafter"],
+        gamma: int = _DEFAULT["gamma"],
+        temperature: float = _DEFAULT["temperature"],
+        top_k: int = _DEFAULT["top_k"],
+        top_p: float = _DEFAULT["top_p"],
+        min_p: float = _DEFAULT["min_p"],
+        max_tokens: int = _DEFAULT["max_tokens"],
+        seed: int = _DEFAULT["seed"],
+        mode: Mode = _DEFAULT["mode"],
+    ) -> Iterator[dict[str, Any]]:
+        """Race a prompt through both decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace."""
+        given = locals()
+        try:
+            race = Run(Settings.checked(**{field: given[field] for field in FIELDS}))
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        yield from _progress(streamer, race)
+        trace = race.trace()
+        if trace is not None:
+            yield json.loads(trace.to_json())
+
+    return run
+
+
+def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
+    told = time.monotonic()
+    for update in streamer.updates(race):
+        delta = json.loads(update)["deltas"][-1]
+        if delta.get("phase") == "error":
+            raise gr.Error(delta["message"], print_exception=False)
+        if "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            yield {"tokens": {lane: delta["numbers"][lane]["tokens"] for lane in ("baseline", "speculative")}}

@@ -1,0 +1,70 @@
+"""The page as a server: its API, its queue, its own files."""
+
+import gzip
+import threading
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from specdemo.events import Trace
+from specdemo.ui.page import build, launch_kwargs
+from tests.ui.fake_host import FakeHost
+
+
+@pytest.fixture(scope="module")
+def served():
+    host = FakeHost(step=0.005)
+    page = build(host)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_kwargs())
+    yield host, address
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def client(served):
+    return Client(served[1], verbose=False)
+
+
+def test_the_api_returns_a_trace(client):
+    result = client.predict("Hello", max_tokens=12, seed=5, api_name="/run")
+    trace = Trace.model_validate(result)
+    assert trace.text("baseline") == trace.text("speculative") != ""
+    assert trace.settings.seed == 5
+
+
+def test_the_api_tells_a_mistake_in_a_sentence(client):
+    with pytest.raises(AppError, match="Gamma is 99"):
+        client.predict("Hello", gamma=99, api_name="/run")
+    with pytest.raises(AppError, match="Shorten it"):
+        client.predict("UserError", api_name="/run")
+
+
+def test_only_one_endpoint_is_public(client):
+    assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/run"]
+
+
+def test_runs_take_turns(served):
+    host, address = served
+    results = []
+
+    def one():
+        results.append(Client(address, verbose=False).predict("Hello", max_tokens=30, api_name="/run"))
+
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(results) == 3
+    assert host.most_running == 1
+
+
+def test_scripts_come_from_this_server(served):
+    _, address = served
+    response = httpx.get(f"{address}specdemo/plotly.min.js")
+    assert response.headers["content-encoding"] == "gzip"
+    assert len(gzip.compress(response.content)) > 100_000
+    assert "export function mountStage" in httpx.get(f"{address}specdemo/js/page.js").text
+    assert httpx.get(f"{address}specdemo/js/../page.css").status_code == 404
