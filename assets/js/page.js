@@ -9,7 +9,7 @@ import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
 import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { unpackRound } from "./tokens.js";
-import { language, setLanguage, setTexts, text } from "./words.js";
+import { language, relabel, setLanguage, setTexts, text } from "./words.js";
 
 const here = new URL(".", import.meta.url);
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
@@ -250,5 +250,6 @@ const ACTIONS = {
 function onClick(event) {
   const button = event.target.closest("[data-do]");
   if (button) ACTIONS[button.dataset.do]?.(button);
+  if (event.target.closest("#sd-more")) setTimeout(() => relabel(document.getElementById("sd-more")), 50);
   if (event.target.closest("#sd-run") && !BUSY.has(page.phase)) setPhase("queued");
 }

@@ -20,14 +20,17 @@ export function setLanguage(chosen) {
   document.documentElement.lang = language;
   document.querySelectorAll("[data-t]").forEach((node) => (node.textContent = text(node.dataset.t)));
   document.querySelectorAll("[data-hint]").forEach((node) => (node.title = text(node.dataset.hint)));
-  for (const [id, label] of Object.entries(labels[language])) relabel(document.getElementById(id), before[id], label);
+  relabel(document.getElementById("sd-controls"), before);
 }
 
-// Gradio owns its labels' elements; only the text node is changed, and only where it is the label.
-function relabel(element, from, to) {
-  if (!element || from === to) return;
+// Gradio owns its labels' elements, so only the text nodes that say exactly a label are changed. What it mounts later
+// (a folded panel) still speaks English.
+export function relabel(element, before = labels.en) {
+  if (!element || before === labels[language]) return;
+  const keys = new Map(Object.entries(before).map(([key, label]) => [label, key]));
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
-    if (walker.currentNode.data.trim() === from) walker.currentNode.data = to;
+    const key = keys.get(walker.currentNode.data.trim());
+    if (key) walker.currentNode.data = labels[language][key];
   }
 }

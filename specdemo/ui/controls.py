@@ -56,7 +56,7 @@ def build_controls(host: Host) -> Controls:
     by_field: dict[str, Component] = {}
     with gr.Column(elem_id="sd-controls", elem_classes="sd-controls"):
         examples = gr.Radio(
-            [(example.label, key) for key, example in EXAMPLES.items()],
+            [(label["example_" + key], key) for key in EXAMPLES],
             value=DEFAULT_EXAMPLE,
             show_label=False,
             container=False,
@@ -65,18 +65,18 @@ def build_controls(host: Host) -> Controls:
         with gr.Row(elem_classes="sd-prompt-row"):
             by_field["prompt"] = gr.Textbox(
                 EXAMPLES[DEFAULT_EXAMPLE].prompt,
-                label=label["sd-prompt"],
+                label=label["prompt"],
                 lines=3,
                 max_lines=6,
                 elem_id="sd-prompt",
                 scale=1,
             )
             with gr.Column(elem_classes="sd-buttons", scale=0, min_width=120):
-                run = gr.Button(label["sd-run"], variant="primary", elem_id="sd-run")
-                stop = gr.Button(label["sd-stop"], elem_id="sd-stop")
-                clear = gr.Button(label["sd-clear"], elem_id="sd-clear")
+                run = gr.Button(label["run"], variant="primary", elem_id="sd-run")
+                stop = gr.Button(label["stop"], elem_id="sd-stop")
+                clear = gr.Button(label["clear"], elem_id="sd-clear")
         by_field |= _main_row(host)
-        with gr.Accordion(label["sd-more"], open=False, elem_id="sd-more"):
+        with gr.Accordion(label["more"], open=False, elem_id="sd-more"):
             by_field |= _more_row(host)
     prompts = {key: [example.prompt, example.chat] for key, example in EXAMPLES.items()}
     examples.input(
@@ -95,14 +95,12 @@ def _main_row(host: Host) -> dict[str, Component]:
     with gr.Row(elem_classes="sd-row"):
         pair = _select("pair", pairs, default.pair)
         drafter = _select("drafter", drafters, default.drafter)
-        gamma = gr.Slider(
-            1, MAX_GAMMA, default.gamma, step=1, label=label["sd-gamma"], elem_id="sd-gamma", min_width=120
-        )
+        gamma = gr.Slider(1, MAX_GAMMA, default.gamma, step=1, label=label["gamma"], elem_id="sd-gamma", min_width=120)
         temperature = gr.Slider(
-            0, 2, default.temperature, step=0.05, label=label["sd-temperature"], elem_id="sd-temperature", min_width=120
+            0, 2, default.temperature, step=0.05, label=label["temperature"], elem_id="sd-temperature", min_width=120
         )
         max_tokens = _number("max_tokens", default.max_tokens, 1, MAX_TOKENS)
-        mode = _select("mode", [(key, text, "") for key, text in MODES.items()], default.mode)
+        mode = _select("mode", [(mode, label["mode_" + mode], "") for mode in MODES], default.mode)
     return {
         "pair": pair,
         "drafter": drafter,
@@ -121,7 +119,7 @@ def _more_row(host: Host) -> dict[str, Component]:
             "top_p": _number("top_p", default.top_p, 0, 1, step=0.01, precision=None),
             "min_p": _number("min_p", default.min_p, 0, 1, step=0.01, precision=None),
             "seed": _number("seed", default.seed, 0),
-            "chat": gr.Checkbox(default.chat, label=label["sd-chat"], elem_id="sd-chat", min_width=120),
+            "chat": gr.Checkbox(default.chat, label=label["chat"], elem_id="sd-chat", min_width=120),
         }
 
 
@@ -141,7 +139,7 @@ def _number(
 ) -> gr.Number:
     return gr.Number(
         value,
-        label=LABELS["en"][_id(field)],
+        label=LABELS["en"][field],
         minimum=low,
         maximum=high,
         step=step,
@@ -155,7 +153,7 @@ def _select(field: str, choices: list[tuple[str, str, str]], chosen: str) -> gr.
     """gr.Dropdown cannot show a choice disabled; a native select can."""
     return gr.HTML(
         chosen,
-        html_template=select(choices, LABELS["en"][_id(field)], chosen),
+        html_template=select(choices, LABELS["en"][field], chosen),
         js_on_load=_SELECT_JS,
         apply_default_css=False,
         elem_id=_id(field),

@@ -208,77 +208,92 @@ TEXTS: dict[str, dict[str, str]] = {
     },
 }
 
+# Texts of Gradio's own components, which the language switch finds by what they say.
 LABELS: dict[str, dict[str, str]] = {
     "en": {
-        "sd-prompt": "Prompt",
-        "sd-pair": "Model pair",
-        "sd-drafter": "Drafter",
-        "sd-gamma": "Lookahead γ",
-        "sd-temperature": "Temperature",
-        "sd-max-tokens": "Max tokens",
-        "sd-mode": "Lanes",
-        "sd-chat": "Chat template",
-        "sd-top-k": "Top-k (0 = off)",
-        "sd-top-p": "Top-p (1 = off)",
-        "sd-min-p": "Min-p (0 = off)",
-        "sd-seed": "Seed",
-        "sd-more": "Sampling and more",
-        "sd-run": "Run",
-        "sd-stop": "Stop",
-        "sd-clear": "Clear",
+        "prompt": "Prompt",
+        "pair": "Model pair",
+        "drafter": "Drafter",
+        "gamma": "Lookahead γ",
+        "temperature": "Temperature",
+        "max_tokens": "Max tokens",
+        "mode": "Lanes",
+        "mode_race": "Side by side",
+        "mode_baseline": "Baseline only",
+        "mode_speculative": "Speculative only",
+        "chat": "Chat template",
+        "top_k": "Top-k (0 = off)",
+        "top_p": "Top-p (1 = off)",
+        "min_p": "Min-p (0 = off)",
+        "seed": "Seed",
+        "more": "Sampling and more",
+        "run": "Run",
+        "stop": "Stop",
+        "clear": "Clear",
+        "example_question": "Question",
+        "example_code": "Code",
+        "example_summary": "Summary",
+        "example_translate": "Translate",
+        "example_maths": "Maths",
+        "example_story": "Story",
     },
     "ja": {
-        "sd-prompt": "プロンプト",
-        "sd-pair": "モデルの組",
-        "sd-drafter": "下書き方式",
-        "sd-gamma": "先読み γ",
-        "sd-temperature": "温度",
-        "sd-max-tokens": "最大トークン",
-        "sd-mode": "レーン",
-        "sd-chat": "チャット形式",
-        "sd-top-k": "Top-k（0 = なし）",
-        "sd-top-p": "Top-p（1 = なし）",
-        "sd-min-p": "Min-p（0 = なし）",
-        "sd-seed": "シード",
-        "sd-more": "抽選の設定など",
-        "sd-run": "実行",
-        "sd-stop": "停止",
-        "sd-clear": "消去",
+        "prompt": "プロンプト",
+        "pair": "モデルの組",
+        "drafter": "下書き方式",
+        "gamma": "先読み γ",
+        "temperature": "温度",
+        "max_tokens": "最大トークン",
+        "mode": "レーン",
+        "mode_race": "並べて比較",
+        "mode_baseline": "ベースラインのみ",
+        "mode_speculative": "投機的のみ",
+        "chat": "チャット形式",
+        "top_k": "Top-k（0 = なし）",
+        "top_p": "Top-p（1 = なし）",
+        "min_p": "Min-p（0 = なし）",
+        "seed": "シード",
+        "more": "抽選の設定など",
+        "run": "実行",
+        "stop": "停止",
+        "clear": "消去",
+        "example_question": "質問",
+        "example_code": "コード",
+        "example_summary": "要約",
+        "example_translate": "翻訳",
+        "example_maths": "数学",
+        "example_story": "物語",
     },
 }
 
-MODES = {"race": "Side by side", "baseline": "Baseline only", "speculative": "Speculative only"}
+MODES = ("race", "baseline", "speculative")
 
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt with a task; `chat` False continues the text as it stands."""
+    """A prompt; `chat` False continues the text as it stands."""
 
-    label: str
     prompt: str
     chat: bool = True
 
 
 EXAMPLES = {
-    "question": Example("Question", "Why is the sky blue? Explain it to a curious ten-year-old."),
+    "question": Example("Why is the sky blue? Explain it to a curious ten-year-old."),
     "code": Example(
-        "Code",
         'def is_palindrome(text):\n    """Return True if text reads the same backwards."""\n',
         chat=False,
     ),
     "summary": Example(
-        "Summary",
         "Summarise in two sentences:\n\nThe Antikythera mechanism is an ancient Greek hand-powered model of the solar "
         "system. It was used to predict astronomical positions and eclipses decades in advance. It was found in 1901 "
         "among wreckage off the coast of the island of Antikythera, and its fragments show more than thirty bronze "
         "gears. Nothing as complex is known from the next thousand years.",
     ),
-    "translate": Example("Translate", "Translate into French: Good morning, where can I find a train to the coast?"),
+    "translate": Example("Translate into French: Good morning, where can I find a train to the coast?"),
     "maths": Example(
-        "Maths",
         "A train leaves at 9:00 and travels at 80 km/h. How far has it gone by 11:30? Show each step.",
     ),
-    "story": Example("Story", "Tell a short story about a lighthouse keeper who finds a message in a bottle."),
+    "story": Example("Tell a short story about a lighthouse keeper who finds a message in a bottle."),
 }
 DEFAULT_EXAMPLE = "question"
 

@@ -56,7 +56,7 @@ def _lane(lane: str, numbers: tuple[str, ...]) -> str:
 def legend() -> str:
     items = "".join(
         f'<li data-hint="legend_{name}_hint" title="{TEXTS["en"][f"legend_{name}_hint"]}">'
-        f'<span class="tok {name}">{span("legend_" + name)}</span></li>'
+        f'<span class="tok {name}"><i class="mark"></i>{span("legend_" + name)}</span></li>'
         for name in OUTCOMES
     )
     return f"""
