@@ -1,5 +1,5 @@
-// Three charts, drawn once with plotly.js from this server and afterwards only given new data. Zooming is kept
-// (uirevision), sizes are fixed, and axes grow in steps so that lines do not crawl.
+// Three charts, drawn once with plotly.js from this server and afterwards only given new data. A visitor's zoom is kept
+// until a double click or a new run, sizes are fixed, and axes grow in steps so that lines do not crawl.
 
 import { text } from "./words.js";
 
@@ -22,7 +22,7 @@ export class Charts {
   }
 
   clear() {
-    this.run = (this.run ?? 0) + 1; // another uirevision: a new run starts unzoomed
+    this.zoomed = {};
     this.rounds = [];
     this.totals = { tested: 0, accepted: 0, expected: 0, tokens: 0 };
     this.rates = { baseline: { x: [], y: [] }, speculative: { x: [], y: [] } };
@@ -82,13 +82,31 @@ export class Charts {
     const colour = (name) => style.getPropertyValue(`--sd-${name}`).trim();
     for (const name of this.names) {
       const { data, layout } = this[`_${name}`](colour);
-      Plotly.react(this.root.querySelector(`#sd-chart-${name}`), data, this.#layout(colour, layout), {
+      const node = this.root.querySelector(`#sd-chart-${name}`);
+      for (const axis of ["xaxis", "yaxis"]) if (this.zoomed[name]) layout[axis].range = this.zoomed[name][axis];
+      const first = !node.data;
+      if (node._dragging) continue; // a redraw would tear the zoom box out of the visitor's hand
+      Plotly.react(node, data, this.#layout(colour, layout), {
         displaylogo: false,
         displayModeBar: "hover",
-        modeBarButtons: [["resetScale2d", "toImage"]],
+        modeBarButtons: [["toImage"]],
+        doubleClick: false,
         responsive: true,
       });
+      if (first) this.#watchZoom(node, name);
     }
+  }
+
+  // plotly's own uirevision gives a zoom up as soon as the page moves an axis, and here axes grow during a run.
+  #watchZoom(node, name) {
+    node.on("plotly_relayout", (change) => {
+      if (!Object.keys(change).some((key) => key.includes(".range"))) return;
+      this.zoomed[name] = { xaxis: [...node.layout.xaxis.range], yaxis: [...node.layout.yaxis.range] };
+    });
+    node.on("plotly_doubleclick", () => {
+      delete this.zoomed[name];
+      this.draw();
+    });
   }
 
   _alpha(colour) {
@@ -159,7 +177,6 @@ export class Charts {
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom", itemclick: false, itemdoubleclick: false },
       hovermode: "x unified",
       hoverlabel: { bgcolor: colour("paper"), font: { color: colour("ink") } },
-      uirevision: this.run,
     };
   }
 }

@@ -65,7 +65,7 @@ export function mountStatus({ props, watch }) {
 window.specdemo = {
   page,
   remember(names, values) {
-    history.replaceState(null, "", address(names, values, page.defaults));
+    if (page.defaults) history.replaceState(null, "", address(names, values, page.defaults));
   },
   stop() {
     if (page.phase === "queued") {

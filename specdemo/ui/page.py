@@ -161,7 +161,7 @@ def _wire_settings(page: gr.Blocks, controls: Controls) -> None:
     page.load(load, None, controls.inputs, queue=False, show_progress="hidden", api_visibility="private")
     names = json.dumps(FIELDS)
     remember = f"(...values) => window.specdemo?.remember({names}, values)"
-    gr.on([c.input for c in controls.inputs] + [controls.run.click], None, controls.inputs, None, js=remember)
+    gr.on([control.change for control in controls.inputs], None, controls.inputs, None, js=remember)
     controls.clear.click(None, None, None, js="() => window.specdemo?.clear()")
     controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")
 
