@@ -43,6 +43,7 @@ export function mountFeed({ element, trigger, props, watch }) {
   // Gradio writes the place in the queue into its status tracker and nowhere else.
   const block = element.closest(".block") ?? element.parentElement;
   new MutationObserver(() => queued(block)).observe(block, { subtree: true, childList: true, characterData: true });
+  setInterval(hearToasts, 500);
 }
 
 export function mountReply({ props, watch }) {
@@ -146,13 +147,19 @@ function fail(message) {
 }
 
 function queued(block) {
-  if (!BUSY.has(page.phase)) return;
-  const place = /queue:\s*(\d+)\s*\/\s*(\d+)/.exec(block.textContent);
-  if (place && page.phase === "queued") {
-    page.details = { a: place[1], b: place[2] };
-    show();
-  }
-  if (block.querySelector(".wrap:not(.hide) .error")) fail(document.querySelector(".toast-text")?.textContent ?? text("lost"));
+  const place = page.phase === "queued" && /queue:\s*(\d+)\s*\/\s*(\d+)/.exec(block.textContent);
+  if (!place) return;
+  page.details = { a: place[1], b: place[2] };
+  show();
+}
+
+// A full queue or a lost server is known to Gradio alone, which says it in a toast.
+function hearToasts() {
+  const toast = document.querySelector(".toast-body.error:not([data-heard])");
+  if (!toast) return;
+  toast.dataset.heard = "";
+  const lines = toast.innerText.split("\n").filter((line) => line.trim().length > 8); // past its title and its cross
+  if (BUSY.has(page.phase)) fail(lines.at(-1) ?? text("lost"));
 }
 
 function show() {

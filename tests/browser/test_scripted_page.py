@@ -255,6 +255,18 @@ def test_a_second_visitor_waits_in_line_and_keeps_a_page_of_their_own(scripted, 
     assert set(second.text("baseline").split()) == {"two"}
 
 
+def test_a_full_queue_is_said_and_the_next_run_works(scripted, visit):
+    visitor = visit(scripted)
+    refusal = {"status": 503, "json": {"detail": "Queue is full. Max size is 20 and size is 20."}}
+    visitor.page.route("**/queue/join*", lambda route: route.fulfill(**refusal))
+    visitor.run()
+    visitor.wait_phase("error", seconds=10)
+    assert "busy" in visitor.status()
+    visitor.page.unroute("**/queue/join*")
+    visitor.run()
+    visitor.wait_phase("done")
+
+
 def test_leaving_the_line(scripted, visit):
     scripted.host.step = 0.1
     first, second = visit(scripted), visit(scripted)
