@@ -1,0 +1,119 @@
+"""Shards in memory, drawn as training batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdemo.training.shards import ASSISTANT, FORCED, USER, Shard
+from specdemo.training.student import Student
+
+HOLD_OUT = 24  # one row in so many is kept for validation
+_FOREIGN = 0.4  # how often a token of labelled text is drawn, against one of generated text
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Text and the teacher's predictions at the `n` positions that are learned from.
+
+    ids [rows, length] target ids; where [rows, length - 1] bool, true where the *next* token was sampled; top_ids and
+    probs [n, TOP]: draft ids and probabilities of those next tokens (probability 0 outside the draft's vocabulary);
+    best [n]: draft id of the teacher's most likely token, the draft's vocabulary size where it is outside;
+    role [n]; greedy [n] bool, whether the assistant was greedy in that row.
+    """
+
+    ids: Tensor
+    where: Tensor
+    top_ids: Tensor
+    probs: Tensor
+    best: Tensor
+    role: Tensor
+    greedy: Tensor
+
+
+@dataclass(frozen=True)
+class _Row:
+    shard: Shard
+    index: int
+    first: int  # line of the row's first sampled position in top_ids
+
+    @property
+    def length(self) -> int:
+        return self.shard.ids.shape[1]
+
+
+class Dataset:
+    """All rows found in a folder; `refresh` picks up shards written since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.train: dict[tuple[int, bool], list[_Row]] = {}  # by (row length, whether its temperature is known)
+        self.held_out: list[_Row] = []
+        self._seen: set[str] = set()
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Load new shards; returns how many there were."""
+        new = [file for file in sorted(self.folder.glob("*.npz")) if file.name not in self._seen]
+        for file in new:
+            self._seen.add(file.name)
+            shard = Shard.load(file)
+            ends = (shard.role > FORCED).sum(1).cumsum()
+            for index, first in enumerate([0, *ends[:-1].tolist()]):
+                row = _Row(shard, index, first)
+                # Rows of unknown temperature only train: validation is on the text the draft will meet.
+                known = not np.isnan(shard.temperature[index])
+                if known and index % HOLD_OUT == 0:
+                    self.held_out.append(row)
+                else:
+                    self.train.setdefault((row.length, known), []).append(row)
+        return len(new)
+
+    def facts(self) -> dict[str, int]:
+        """How much there is: shards, rows, and training tokens by speaker."""
+        rows = [row for group in self.train.values() for row in group]
+        roles = np.stack([np.bincount(row.shard.role[row.index], minlength=3) for row in rows]).sum(0)
+        sizes = {"assistant_tokens": int(roles[ASSISTANT]), "user_tokens": int(roles[USER])}
+        return {"shards": len(self._seen), "rows": len(rows), "held_out_rows": len(self.held_out)} | sizes
+
+    def counts(self, vocab: int) -> np.ndarray:
+        """How often each target token occurs in the training rows, [vocab]; the assistant's count four times."""
+        total = np.zeros(vocab)
+        for group in self.train.values():
+            for row in group:
+                ids, role = row.shard.ids[row.index], row.shard.role[row.index]
+                total += np.bincount(ids, minlength=vocab) + 3 * np.bincount(ids[role == ASSISTANT], minlength=vocab)
+        return total
+
+    def draw(self, student: Student, tokens: int, join: int, generator: np.random.Generator) -> Batch:
+        """About `tokens` tokens of random training rows of one kind, `join` conversations to a sequence."""
+        kinds = sorted(self.train)
+        share = np.array([len(self.train[kind]) * kind[0] * (1 if kind[1] else _FOREIGN) for kind in kinds])
+        rows = self.train[kinds[generator.choice(len(kinds), p=share / share.sum())]]
+        count = max(1, tokens // (rows[0].length * join)) * join
+        return _collate([rows[i] for i in generator.integers(len(rows), size=count)], student, join)
+
+    def validation(self, student: Student, rows: int = 96, at_once: int = 8) -> list[Batch]:
+        """The first held-out rows as batches: the same ones each time once there are enough."""
+        chosen = self.held_out[:rows]
+        return [_collate(chosen[i : i + at_once], student, 1) for i in range(0, len(chosen), at_once)]
+
+
+def _collate(rows: list[_Row], student: Student, join: int) -> Batch:
+    ids = torch.tensor(np.stack([row.shard.ids[row.index] for row in rows]).astype(np.int64))
+    role = torch.tensor(np.stack([row.shard.role[row.index] for row in rows]).astype(np.int64))
+    greedy = torch.tensor([row.shard.temperature[row.index] < 0.1 for row in rows])[:, None].expand_as(role)
+    lines = [slice(row.first, row.first + int((row.shard.role[row.index] > FORCED).sum())) for row in rows]
+    top_ids = np.concatenate([row.shard.top_ids[part] for row, part in zip(rows, lines, strict=True)])
+    logprobs = np.concatenate([row.shard.top_logprobs[part] for row, part in zip(rows, lines, strict=True)])
+    ids, role, greedy = (x.reshape(len(rows) // join, -1) for x in (ids, role, greedy))
+    sampled = role > FORCED  # never at position 0, so shifting by one loses nothing
+    draft_ids = student.draft_ids[torch.tensor(top_ids.astype(np.int64))]
+    known = draft_ids < len(student.vocab_ids)
+    probs = torch.tensor(logprobs.astype(np.float32)).exp() * known
+    probs = probs / probs.sum(-1, keepdim=True).clamp_min(1.0)  # float16 may round a sum above 1
+    return Batch(ids, sampled[:, 1:], draft_ids * known, probs, draft_ids[:, 0], role[sampled], greedy[sampled])

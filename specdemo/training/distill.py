@@ -1,0 +1,176 @@
+"""Distil a draft model from a target's text: many small steps on what the target said and what it nearly said.
+
+The loss is KL to the target's top 16 (Hinton et al. 2015, 1503.02531), mixed with cross-entropy on its first choice
+because greedy decoding only asks which token is first. Blocks are trained with Muon (Jordan et al. 2024), embedding
+and norms with AdamW; the learning rate warms up, stays, then falls to zero (WSD, Hu et al. 2024, 2404.06395).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdemo.training.dataset import Batch, Dataset
+from specdemo.training.losses import distillation_loss
+from specdemo.training.shards import ASSISTANT
+from specdemo.training.student import Student
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. Times in seconds; `time_limit` brings the end of the schedule forward if steps are too many."""
+
+    steps: int = 10_000
+    tokens_per_step: int = 2560
+    muon_rate: float = 6e-3
+    adam_rate: float = 5e-3
+    weight_decay: float = 0.05
+    warmup: float = 0.01  # share of the run
+    cooldown: float = 0.35  # share of the run
+    first_choice: float = 0.5  # weight of the target's first choice beside its distribution
+    warm_weight: float = 0.7  # weight of answers that were not greedy
+    user_weight: float = 0.2  # weight of user turns
+    clip: float = 1.0
+    seed: int = 0
+    time_limit: float = float("inf")
+    report_every: int = 50  # steps
+    validate_every: int = 250
+    save_every: int = 250
+    refresh_every: int = 200  # steps between looks for new shards
+
+
+@dataclass(frozen=True)
+class Report:
+    """State of a run: mean loss since the last report, or validation results where they are due."""
+
+    step: int
+    progress: float  # 0 to 1
+    loss: float
+    tokens_per_second: float
+    match: float | None = None  # share of held-out greedy answer positions with the target's first choice
+    alpha: float | None = None  # mean sum_x min(p, q) there, at temperature 1
+
+
+def rate(progress: float, recipe: Recipe) -> float:
+    """Learning rate factor at `progress` (0 to 1): linear up, flat, linear down to zero."""
+    up = (progress + 1e-3) / recipe.warmup if recipe.warmup else 1.0
+    down = (1 - progress) / recipe.cooldown if recipe.cooldown else 1.0
+    return max(0.0, min(1.0, up, down))
+
+
+def learn_from(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Target probabilities [n, TOP] (the first choice raised) and position weights [n] of a batch."""
+    probs = batch.probs.clone()
+    probs[:, 0] += recipe.first_choice * (batch.best == batch.top_ids[:, 0])
+    assistant = torch.where(batch.greedy, 1.0, recipe.warm_weight)
+    return probs / (1 + recipe.first_choice), torch.where(batch.role == ASSISTANT, assistant, recipe.user_weight)
+
+
+class Trainer:
+    """One training run that can be stopped at any step and resumed from its folder."""
+
+    def __init__(self, student: Student, data: Dataset, recipe: Recipe, folder: Path, dtype: torch.dtype) -> None:
+        self.student, self.data, self.recipe, self.folder, self.dtype = student, data, recipe, folder, dtype
+        self.step, self.seconds = 0, 0.0
+        inner = [p for p in student.layers.parameters() if p.dim() == 2]
+        outer = [p for p in student.parameters() if all(p is not q for q in inner)]
+        decay = recipe.weight_decay
+        muon = torch.optim.Muon(inner, recipe.muon_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+        adam = torch.optim.AdamW(outer, recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
+        self.optimizers = [muon, adam]
+        self.rates = [recipe.muon_rate, recipe.adam_rate]
+
+    @property
+    def progress(self) -> float:
+        """How far the schedule is, by steps or by time, whichever is further."""
+        return min(1.0, max(self.step / self.recipe.steps, self.seconds / self.recipe.time_limit))
+
+    def run(self, report: Callable[[Report], None]) -> None:
+        """Train to the end of the schedule, reporting and saving on the way."""
+        recipe, loss_sum, started, start_step = self.recipe, 0.0, time.perf_counter(), self.step
+        before = self.seconds
+        while self.progress < 1:
+            loss_sum += self.train_step()
+            self.seconds = before + time.perf_counter() - started
+            due = {every: self.step % every == 0 for every in (recipe.report_every, recipe.validate_every)}
+            if due[recipe.report_every] or due[recipe.validate_every] or self.progress >= 1:
+                speed = (self.step - start_step) * recipe.tokens_per_step / (self.seconds - before)
+                result = self.validate() if due[recipe.validate_every] or self.progress >= 1 else (None, None)
+                report(Report(self.step, self.progress, loss_sum / recipe.report_every, speed, *result))
+                loss_sum = 0.0
+            if self.step % recipe.save_every == 0 or self.progress >= 1:
+                self.save()
+            if self.step % recipe.refresh_every == 0:
+                self.data.refresh()
+
+    def train_step(self) -> float:
+        """One optimiser step; the mean loss of its positions. What a step does depends on its number alone."""
+        recipe = self.recipe
+        for optimizer, base in zip(self.optimizers, self.rates, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = base * rate(self.progress, recipe)
+        generator = np.random.default_rng((recipe.seed, self.step))
+        # Every fourth step joins two conversations: distances beyond one row are learned too.
+        batch = self.data.draw(self.student, recipe.tokens_per_step, 2 if self.step % 4 == 3 else 1, generator)
+        probs, weights = learn_from(batch, recipe)
+        hidden = self._hidden(batch)
+        loss = distillation_loss(hidden, self.student.head, batch.top_ids, probs, weights / weights.sum())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.student.parameters(), recipe.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return loss.item()
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        """Hidden states [n, width] at the positions whose next token is learned."""
+        with torch.autocast(self.student.norm.weight.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            return self.student(batch.ids[:, :-1], self.dtype)[batch.where].to(self.dtype)
+
+    @torch.no_grad()
+    def validate(self) -> tuple[float, float]:
+        """(match, alpha) on held-out greedy answers, see Report."""
+        hits = alpha = count = 0
+        for batch in self.data.validation(self.student):
+            keep = (batch.role == ASSISTANT) & batch.greedy
+            logits = (self._hidden(batch)[keep] @ self.student.head.to(self.dtype).T).float()
+            hits += (logits.argmax(-1) == batch.best[keep]).sum().item()
+            q = logits.softmax(-1).gather(1, batch.top_ids[keep])
+            alpha += torch.minimum(q, batch.probs[keep]).sum().item()
+            count += int(keep.sum())
+        return hits / max(count, 1), alpha / max(count, 1)
+
+    def save(self) -> None:
+        """Write the run's whole state, atomically."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "student": self.student.state_dict(),
+            "vocab_ids": self.student.vocab_ids,
+            "config": self.student.config.to_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "recipe": asdict(self.recipe),
+        }
+        torch.save(state, self.folder / "state.tmp")
+        os.replace(self.folder / "state.tmp", self.folder / "state.pt")
+
+    def resume(self) -> bool:
+        """Continue from the folder's last saved state; False where there is none."""
+        file = self.folder / "state.pt"
+        if not file.exists():
+            return False
+        state = torch.load(file, weights_only=True)
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.student.load_state_dict(state["student"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        return True

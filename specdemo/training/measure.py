@@ -1,0 +1,196 @@
+"""How good a draft is, measured without a decoder: on what the target answers to prompts it was not trained on.
+
+Greedy chain drafting needs no simulation token by token. A drafted token is only tested while all before it were
+right, so the draft has then read exactly the target's text: one pass over each answer gives its proposal at every
+position, and rounds are counted along the matches. The same goes for expected alpha on sampled answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import LlamaConfig
+
+from specdemo.models.lean import KVCache, LeanModel
+
+GAMMA = 4
+TEMPERATURE = 0.8
+_LISTED = 256  # most likely tokens kept of the target's distribution
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The target's answers to one prompt, greedy and sampled at TEMPERATURE, as target ids.
+
+    listed [n, _LISTED] and probs [n, _LISTED]: the target's most likely tokens at each position of the sampled
+    answer and their probabilities at TEMPERATURE.
+    """
+
+    category: str
+    prompt: np.ndarray
+    greedy: np.ndarray
+    sampled: np.ndarray
+    listed: np.ndarray
+    probs: np.ndarray
+
+
+@dataclass(frozen=True)
+class Score:
+    """What was counted in one category (or over all)."""
+
+    emitted: int = 0
+    passes: int = 0
+    accepted: int = 0
+    tested: int = 0
+    overlap: float = 0.0  # sum over sampled positions of sum_x min(p, q)
+    sampled: int = 0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    @property
+    def tokens_per_pass(self) -> float:
+        return self.emitted / self.passes
+
+    @property
+    def alpha(self) -> float:
+        """Accepted / tested, greedy."""
+        return self.accepted / self.tested
+
+    @property
+    def expected_alpha(self) -> float:
+        """Mean sum_x min(p, q) at TEMPERATURE."""
+        return self.overlap / self.sampled
+
+
+class Draft:
+    """An exported draft folder, ready to predict target ids."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        weights = load_file(folder / "model.safetensors", device=device)
+        self.vocab_ids = weights.pop("vocab_ids").long()
+        self.model = LeanModel(LlamaConfig.from_pretrained(folder), weights, torch.device(device), torch.float32)
+        self.draft_ids = torch.full((int(self.vocab_ids.max()) + 1,), len(self.vocab_ids), device=device)
+        self.draft_ids[self.vocab_ids] = torch.arange(len(self.vocab_ids), device=device)
+
+    def encode(self, ids: np.ndarray) -> Tensor:
+        """Draft ids [n] of target ids; every token outside becomes the last row's."""
+        inside = torch.as_tensor(ids.astype(np.int64)).clamp(max=len(self.draft_ids) - 1)
+        outside = torch.as_tensor(ids.astype(np.int64)) >= len(self.draft_ids)
+        return torch.where(outside, len(self.vocab_ids), self.draft_ids[inside])
+
+    def logits_along(self, prompt: np.ndarray, answer: np.ndarray) -> Tensor:
+        """Logits [len(answer), vocab] that predict each token of the answer, over draft ids."""
+        ids = self.encode(np.concatenate((prompt, answer[:-1])))[None]
+        hidden = self.model.forward(ids, KVCache(self.model, ids.shape[1]))[0, len(prompt) - 1 :]
+        return self.model.logits(hidden)[:, : len(self.vocab_ids)]
+
+
+def count_rounds(matches: list[bool], gamma: int = GAMMA) -> Score:
+    """Rounds of greedy chain drafting over an answer, given whether the draft is right at each position."""
+    at = passes = accepted = tested = 0
+    while at < len(matches):
+        window = matches[at : at + gamma]
+        run = window.index(False) if False in window else len(window)
+        accepted, tested = accepted + run, tested + min(run + 1, len(window))
+        at, passes = at + run + 1, passes + 1
+    return Score(len(matches), passes, accepted, tested)
+
+
+def measure(draft: Draft, answers: list[Answer]) -> dict[str, Score]:
+    """Scores by category, and "all"."""
+    scores: dict[str, Score] = defaultdict(Score)
+    for answer in answers:
+        proposals = draft.vocab_ids[draft.logits_along(answer.prompt, answer.greedy).argmax(-1)]
+        score = count_rounds((proposals.numpy() == answer.greedy).tolist())
+        q = (draft.logits_along(answer.prompt, answer.sampled) / TEMPERATURE).softmax(-1)
+        listed = draft.encode(answer.listed.ravel()).view(answer.listed.shape)
+        q = torch.cat((q, torch.zeros(len(q), 1)), dim=-1).gather(1, listed)  # q = 0 outside the vocabulary
+        overlap = torch.minimum(q, torch.as_tensor(answer.probs).float()).sum().item()
+        score += Score(overlap=overlap, sampled=len(q))
+        scores[answer.category] += score
+        scores["all"] += score
+    return scores
+
+
+def table(scores: dict[str, Score]) -> str:
+    """The scores as a Markdown table."""
+    lines = [
+        f"| category | alpha (greedy) | tokens per pass (greedy, gamma {GAMMA}) | expected alpha (T = {TEMPERATURE}) |",
+        "|---|---|---|---|",
+    ]
+    cells = lambda s: f"{s.alpha:.3f} | {s.tokens_per_pass:.2f} | {s.expected_alpha:.3f}"  # noqa: E731
+    lines += [f"| {name} | {cells(score)} |" for name, score in scores.items() if name != "all"]
+    mean = np.mean([s.tokens_per_pass for name, s in scores.items() if name != "all"])
+    return "\n".join(
+        [*lines, f"| **all** | {cells(scores['all'])} |", "", f"Mean over categories: {mean:.2f} tokens per pass."]
+    )
+
+
+def record_answers(target: LeanModel, tokenizer, prompts: Path, tokens: int, seed: int = 0) -> list[Answer]:
+    """Let the target (fp32) answer every prompt of a .jsonl file, greedily and sampled, `tokens` tokens at most."""
+    generator = torch.Generator().manual_seed(seed)
+    end, answers = tokenizer.eos_token_id, []
+    for line in prompts.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        messages = [{"role": "user", "content": entry["prompt"]}]
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        greedy, _, _ = _answer(target, prompt, tokens, end, None)
+        answers.append(
+            Answer(entry["category"], np.array(prompt), greedy, *_answer(target, prompt, tokens, end, generator))
+        )
+    return answers
+
+
+def _answer(target: LeanModel, prompt: list[int], tokens: int, end: int, generator) -> tuple[np.ndarray, ...]:
+    """(ids [n], listed [n, _LISTED], probs [n, _LISTED]); greedy without a generator."""
+    cache, ids, new = KVCache(target, len(prompt) + tokens), [], prompt
+    listed, probs = [], []
+    while len(ids) < tokens and (not ids or ids[-1] != end):
+        logits = target.logits(target.forward(torch.tensor([new]), cache)[0, -1])
+        p = (logits / TEMPERATURE).softmax(-1)
+        top = p.topk(min(_LISTED, len(p)))
+        listed.append(top.indices.numpy().astype(np.uint16))
+        probs.append(top.values.numpy().astype(np.float16))
+        ids.append(int(logits.argmax() if generator is None else torch.multinomial(p, 1, generator=generator)))
+        new = ids[-1:]
+    return np.array(ids), np.stack(listed), np.stack(probs)
+
+
+def save_answers(answers: list[Answer], file: Path) -> None:
+    """Keep recorded answers in one .npz, so that a draft is measured in seconds."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(file, **{f"{i}.{name}": value for i, answer in enumerate(answers) for name, value in vars(answer).items()})
+
+
+def load_answers(file: Path) -> list[Answer]:
+    """Read what `save_answers` wrote."""
+    with np.load(file) as arrays:
+        fields: dict[int, dict] = defaultdict(dict)
+        for key in arrays.files:
+            index, name = key.split(".")
+            fields[int(index)][name] = arrays[key] if name != "category" else str(arrays[key])
+    return [Answer(**fields[i]) for i in range(len(fields))]
+
+
+_BEGIN, _END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def write_card(card: Path, results: str) -> None:
+    """Replace what stands between the results marks of a model card.
+
+    Raises:
+        ValueError: if the card has no such marks.
+    """
+    text = card.read_text(encoding="utf-8")
+    if _BEGIN not in text or _END not in text:
+        raise ValueError(f"{card} has no '{_BEGIN}' ... '{_END}' section to write the results into.")
+    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
+    card.write_text(f"{before}{_BEGIN}\n{results}\n{_END}{after}", encoding="utf-8")
