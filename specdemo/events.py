@@ -194,7 +194,7 @@ class Trace(BaseModel):
     created: str
     settings: Settings
     target: ModelInfo
-    draft: ModelInfo | None
+    draft: ModelInfo | None = None
     machine: Machine
     lanes: dict[Lane, list[Event]] = {}
     check: GreedyCheck = GreedyCheck(verdict="unchecked")

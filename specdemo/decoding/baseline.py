@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.recording import target_token, top_lists
-from specdemo.decoding.request import Draws, Request, Transcript
+from specdemo.decoding.request import Request, Transcript
 from specdemo.events import Event, Round, Start
 from specdemo.models.runner import LanguageModel
-from specdemo.sampling import draw, probabilities
+from specdemo.sampling import Uniforms, draw, probabilities
 
 
 def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator[Event]:
@@ -20,7 +20,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
     """
     runner = target.runner(capacity)
     transcript = Transcript(request, runner)
-    clock, draws = Clock(target.device), Draws(request.seed, target.device)
+    clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
 
     yield Start(prompt_tokens=len(request.prompt))
     yield from transcript.prefill(clock)
@@ -32,7 +32,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         logits = runner.forward(context[-1:])
         clock.lap()
         p = probabilities(logits, request.sampler)
-        token = int(draw(p, draws.uniform(1)))
+        token = int(draw(p, uniforms.draw(1)))
         context.append(token)
         verify_seconds, overhead_seconds = clock.stop()
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.text import TextStream
 from specdemo.events import End, EndReason, Prefill
@@ -82,16 +79,3 @@ class Transcript:
 
     def prefilled(self, clock: Clock) -> Prefill:
         return Prefill(done=self.runner.length, total=len(self.request.prompt) - 1, clock=clock.seconds)
-
-
-class Draws:
-    """The uniforms of a run, fp64 in [0, 1). Every draw is a fresh one, so all are independent."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
-        self._device = device
-
-    def uniform(self, n: int) -> Tensor:
-        """n independent uniforms [n]."""
-        dtype = torch.float32 if self._device.type == "mps" else torch.float64
-        return torch.rand(n, generator=self._generator, dtype=torch.float64).to(self._device, dtype)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.recording import Pass, drafted_tokens, target_token, top_lists
-from specdemo.decoding.request import Draws, Request, Transcript
+from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
 from specdemo.models.runner import LanguageModel
-from specdemo.sampling import probabilities, verify
+from specdemo.sampling import Uniforms, probabilities, verify
 
 Gamma = int | Callable[[int], int]
 """Drafts a round: a number, or a function of the round's index."""
@@ -31,7 +31,7 @@ def speculative(
     """
     runner = target.runner(capacity)
     transcript = Transcript(request, runner)
-    clock, draws = Clock(target.device), Draws(request.seed, target.device)
+    clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
     length = gamma if callable(gamma) else lambda _: gamma
 
     yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=length(0))
@@ -61,7 +61,7 @@ def speculative(
         logits = runner.forward([context[-1], *drafts])
         clock.lap()
         p = probabilities(logits, request.sampler)
-        u = draws.uniform(len(drafts) + 1)
+        u = uniforms.draw(len(drafts) + 1)
         verdict = verify(p, proposal.q, proposal.ids, u[:-1], u[-1])
         runner.rollback(n + verdict.accepted)
         drafter.rollback(n + verdict.accepted)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.models.runner import LanguageModel, chunks
-from specdemo.sampling import draw, probabilities
+from specdemo.sampling import Uniforms, draw, probabilities
 from specdemo.settings import SamplerSettings
 
 
@@ -23,7 +23,7 @@ class DraftModel:
     ) -> None:
         self.model, self.vocab_size, self.sampler = model, vocab_size, sampler
         self.runner = model.runner(capacity)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.uniforms = Uniforms(seed, "draft", model.device)
 
     def prefill(self, prompt: list[int], stop: Stop) -> None:
         if len(prompt) > self.runner.capacity:
@@ -42,7 +42,7 @@ class DraftModel:
         new = context[self.runner.length :]
         while len(ids) < gamma and not stop():
             q = self._full(probabilities(self.runner.forward(new)[-1], self.sampler))
-            token = draw(q, torch.rand((), generator=self.generator, dtype=torch.float64).to(q.device))
+            token = draw(q, self.uniforms.draw(1)[0])
             ids.append(token)
             rows.append(q)
             new = [int(token)]

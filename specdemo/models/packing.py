@@ -18,6 +18,9 @@ Linear = Callable[[Tensor], Tensor]
 
 _ROWS_HINT = 4  # the layout is tuned for about this many rows: a verification pass of a usual gamma
 
+WORTH_PACKING = 1 << 20
+"""Elements from which a reordered weight pays: below, the operator's own overhead (20 us) outweighs it."""
+
 
 @functools.cache
 def can_prepack() -> bool:
@@ -31,7 +34,8 @@ def can_prepack() -> bool:
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """A function `x [..., in] -> [..., out]` computing `x @ weight.T + bias`, as fast as this device allows."""
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and can_prepack():
+    on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if on_cpu and weight.numel() >= WORTH_PACKING and can_prepack():
         return _prepacked(weight, bias)
     return functools.partial(F.linear, weight=weight, bias=bias)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Protocol
 
 import torch
@@ -122,6 +123,8 @@ class TransformersLanguageModel:
         self.device = model.device
         self.vocab_size, self.vocab_ids = vocab_size, None
         self.max_length = model.config.get_text_config().max_position_embeddings
+        # transformers renamed the argument; the old name warns and is to go.
+        self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
     def runner(self, capacity: int) -> TransformersRunner:
         return TransformersRunner(self, min(capacity, self.max_length))
@@ -157,4 +160,5 @@ class TransformersRunner:
     @torch.inference_mode()
     def _append(self, ids: list[int], keep: int) -> Tensor:
         tensor = torch.tensor([ids], device=self.weights.device)
-        return self.weights.model(tensor, past_key_values=self.cache, use_cache=True, logits_to_keep=keep).logits
+        cache = {self.weights.cache_argument: self.cache}
+        return self.weights.model(tensor, **cache, use_cache=True, logits_to_keep=keep).logits

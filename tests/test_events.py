@@ -1,0 +1,92 @@
+"""Events and traces survive JSON, and foreign JSON is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from specdemo.events import (
+    Draft,
+    End,
+    Machine,
+    ModelInfo,
+    Prefill,
+    RaceEnd,
+    Round,
+    Start,
+    Token,
+    Trace,
+)
+from specdemo.settings import Settings
+
+
+def example_round() -> Round:
+    return Round(
+        round=0,
+        start=0,
+        drafted=[
+            Token(id=1, text="a", outcome="accepted", position=0, p=0.9, q=0.8, accept=1.0, u=0.3, tv=0.1),
+            Token(id=2, text="<b>", outcome="rejected", position=1, p=0.1, q=0.8, accept=0.125, u=0.5, tv=0.7),
+            Token(id=3, text="🦜", outcome="discarded", position=2, q=0.5),
+        ],
+        final=Token(id=4, text="日", outcome="resampled", position=1, p=0.6),
+        draft_seconds=0.01,
+        verify_seconds=0.05,
+        overhead_seconds=0.001,
+        clock=0.2,
+    )
+
+
+def example_trace() -> Trace:
+    return Trace(
+        created="2026-01-01T00:00:00+00:00",
+        settings=Settings(prompt="Hi"),
+        target=ModelInfo(name="t", parameters=1, dtype="fp32", sha256="00"),
+        draft=None,
+        machine=Machine(device="cpu", processor="x", threads=2, python="3.11", packages={"torch": "2"}),
+        lanes={
+            "speculative": [
+                Start(prompt_tokens=3, drafter="draft-model", gamma=3),
+                Prefill(done=2, total=2, clock=0.1),
+                Draft(round=0, start=0, texts=["a", "<b>", "🦜"], clock=0.11),
+                example_round(),
+                End(reason="stopped", tokens=2, clock=0.2),
+            ]
+        },
+    )
+
+
+def test_a_trace_survives_json() -> None:
+    trace = example_trace()
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_a_trace_gives_its_text_without_what_was_refused() -> None:
+    assert example_trace().text("speculative") == "a日"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 99},
+        {"unknown": 1},
+        {"lanes": {"speculative": [{"type": "nonsense"}]}},
+        {"settings": {"prompt": "x", "gamma": 99}},
+    ],
+)
+def test_json_of_another_schema_is_refused(change: dict) -> None:
+    data = json.loads(example_trace().to_json()) | change
+    with pytest.raises(ValidationError):
+        Trace.from_json(json.dumps(data))
+
+
+def test_a_round_counts_tested_accepted_and_emitted() -> None:
+    round_ = example_round()
+    assert (round_.tested, round_.accepted, [t.id for t in round_.emitted]) == (2, 1, [1, 4])
+
+
+def test_a_race_end_defaults_nothing() -> None:
+    with pytest.raises(ValidationError):
+        RaceEnd()

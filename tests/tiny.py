@@ -1,0 +1,59 @@
+"""Small random transformers: real runners and caches, vocabularies small enough to enumerate every text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specdemo.events import ModelInfo
+from specdemo.models.lean import LeanModel
+from specdemo.models.runner import LanguageModel, LeanLanguageModel, TransformersLanguageModel
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A random Llama, as transformers knows it (the oracle) and as specdemo runs it.
+
+    Weights are large, so that distributions are far from uniform and change with every token of the context.
+    """
+
+    vocab: int
+    seed: int
+    layers: int = 2
+    max_length: int = 64
+    device: str = "cpu"
+
+    @cached_property
+    def oracle(self) -> LlamaForCausalLM:
+        config = LlamaConfig(
+            vocab_size=self.vocab,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=self.layers,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=self.max_length,
+            initializer_range=0.5,
+            rope_parameters={"rope_type": "default", "rope_theta": 30.0},
+            tie_word_embeddings=False,
+        )
+        torch.manual_seed(self.seed)
+        return LlamaForCausalLM(config).eval().to(self.device)
+
+    @cached_property
+    def lean(self) -> LeanLanguageModel:
+        model = LeanModel(self.oracle.config, self.oracle.state_dict(), torch.device(self.device), torch.float32)
+        return LeanLanguageModel(model, self._info, self.vocab)
+
+    @cached_property
+    def transformers(self) -> LanguageModel:
+        return TransformersLanguageModel(self.oracle, self._info, self.vocab)
+
+    @property
+    def _info(self) -> ModelInfo:
+        return ModelInfo(name="tiny", parameters=self.oracle.num_parameters(), dtype="fp32")
