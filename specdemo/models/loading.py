@@ -67,12 +67,13 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
     if loaded.draft:
         shapes.append((loaded.draft, range(1, 3)))
     for model, lengths in shapes:
-        runner = model.runner(_WARM_CONTEXT + MAX_GAMMA + 1)
-        runner.prefill([0] * _WARM_CONTEXT)
+        context = min(_WARM_CONTEXT, model.max_length - MAX_GAMMA - 1)
+        runner = model.runner(context + MAX_GAMMA + 1)
+        runner.prefill([0] * context)
         for k in lengths:
             progress("Warming up", k / (MAX_GAMMA + 1))
             runner.forward([0] * k)
-            runner.rollback(_WARM_CONTEXT)
+            runner.rollback(context)
 
 
 def _resolve(source: str, progress: Progress) -> tuple[str, str]:
@@ -184,9 +185,7 @@ def _explained(name: str) -> Iterator[None]:
     except SafetensorError as error:
         raise UserError(f"The weights of {name} are damaged or cut short ({error}). Fetch them again.") from error
     except KeyError as error:
-        raise UserError(
-            f"{name} lacks the tensor {error}: its weights and its config.json do not belong together."
-        ) from error
+        raise UserError(f"{name} lacks {error}: its files do not belong together. Fetch them again.") from error
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: shapes that do not fit together

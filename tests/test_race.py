@@ -1,0 +1,183 @@
+"""The race: lanes share one device, each on its own clock, and the page is told the truth about greedy texts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specdemo.errors import UserError
+from specdemo.events import End, Event, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start
+from specdemo.metrics import RaceMetrics
+from specdemo.models.loading import LoadedPair
+from specdemo.models.pairs import Pair
+from specdemo.models.tokens import Tokens
+from specdemo.race import compare_greedy, interleave, race
+from specdemo.settings import Settings
+from tests.test_text import word_tokenizer
+from tests.tiny import Tiny
+
+TARGET, DRAFT = Tiny(8, seed=1), Tiny(8, seed=2)
+
+
+def tiny_pair(draft: bool = True) -> LoadedPair:
+    from tokenizers import pre_tokenizers
+
+    tokenizer = word_tokenizer(list("abcdefgh"))
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pair = Pair("tiny", "tiny", "t", "d" if draft else None)
+    return LoadedPair(pair, Tokens(tokenizer, frozenset()), TARGET.lean, DRAFT.lean if draft else None)
+
+
+def settings(**values) -> Settings:
+    return Settings.checked(**{"prompt": "a b c a b c", "pair": "tiny", "max_tokens": 20, **values})
+
+
+def run(loaded: LoadedPair, wanted: Settings) -> list:
+    return list(race(loaded, wanted, threading.Event()))
+
+
+def lane(step: float, rounds: int) -> Iterator[Event]:
+    """A lane whose every round takes `step` seconds."""
+    yield Start(prompt_tokens=1)
+    yield Prefill(done=0, total=0, clock=step)
+    for i in range(rounds):
+        clock = step * (i + 2)
+        yield Round(
+            round=i,
+            start=i,
+            drafted=[],
+            final=None,
+            draft_seconds=0,
+            verify_seconds=step,
+            overhead_seconds=0,
+            clock=clock,
+        )
+    yield End(reason="max_tokens", tokens=rounds, clock=step * (rounds + 1))
+
+
+def test_the_lane_behind_on_its_own_clock_moves_next() -> None:
+    clocks = {"baseline": 0.0, "speculative": 0.0}
+    for name, event in interleave({"baseline": lane(0.3, 40), "speculative": lane(0.1, 120)}):
+        assert clocks[name] <= min(clocks.values())
+        clocks[name] = getattr(event, "clock", 0.0)
+        # At any moment both lanes have had the same compute time, to within one step of the slower.
+        assert max(clocks.values()) - min(clocks.values()) < 0.3 + 1e-9
+        if isinstance(event, End):
+            break
+
+
+@pytest.mark.parametrize(
+    ("mode", "lanes"),
+    [("race", {"baseline", "speculative"}), ("baseline", {"baseline"}), ("speculative", {"speculative"})],
+)
+def test_a_mode_runs_its_lanes(mode: str, lanes: set[str]) -> None:
+    events = run(tiny_pair(), settings(mode=mode))
+    assert isinstance(events[0], RaceStart)
+    assert isinstance(events[-1], RaceEnd)
+    assert {event.lane for event in events if isinstance(event, LaneEvent)} == lanes
+    assert events[-1].check.verdict == ("identical" if mode == "race" else "unchecked")
+
+
+def test_a_race_can_be_kept_as_a_trace_and_read_back() -> None:
+    events = run(tiny_pair(), settings(record=True))
+    trace = events[0].trace
+    for event in events[1:-1]:
+        trace.lanes.setdefault(event.lane, []).append(event.event)
+    trace.check = events[-1].check
+    again = type(trace).from_json(trace.to_json())
+    assert again == trace
+    assert again.text("baseline") == again.text("speculative")
+    assert RaceMetrics.of(events).baseline.tokens == 20
+
+
+def test_stop_ends_both_lanes_and_the_race() -> None:
+    stop, events = threading.Event(), []
+    for event in race(tiny_pair(), settings(max_tokens=40), stop):
+        events.append(event)
+        if len(events) == 12:
+            stop.set()
+    ends = [e.event for e in events if isinstance(e, LaneEvent) and isinstance(e.event, End)]
+    assert [end.reason for end in ends] == ["stopped", "stopped"]
+    assert isinstance(events[-1], RaceEnd)
+    assert len(events) < 16
+
+
+def test_above_temperature_zero_nothing_is_compared() -> None:
+    assert run(tiny_pair(), settings(temperature=0.7))[-1].check.verdict == "unchecked"
+
+
+def test_texts_that_part_at_a_wide_gap_are_a_bug_and_at_a_narrow_one_a_near_tie() -> None:
+    prompt = [0, 1, 2]
+    logits = TARGET.lean.runner(8).forward(prompt)[-1]
+    best, second = logits.topk(2).indices.tolist()
+    verdict = compare_greedy(TARGET.lean, prompt, [best, 0], [second, 0])
+    assert (verdict.verdict, verdict.position) == ("different", 0)
+    assert verdict.gap == pytest.approx(float(logits[best] - logits[second]), abs=1e-4)
+    assert compare_greedy(TARGET.lean, prompt, [best, 0, 1], [best, 0]).compared == 2
+
+
+def test_a_near_tie_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = [0, 1, 2]
+    best, second = TARGET.lean.runner(8).forward(prompt)[-1].topk(2).indices.tolist()
+    monkeypatch.setattr(TARGET.lean.model, "logits", _with_tie(TARGET.lean.model.logits, best, second))
+    assert compare_greedy(TARGET.lean, prompt, [best], [second]).verdict == "near_tie"
+    third = next(i for i in range(8) if i not in (best, second))
+    assert compare_greedy(TARGET.lean, prompt, [best], [third]).verdict == "different"
+
+
+def _with_tie(right, best: int, second: int):
+    def logits(hidden: torch.Tensor) -> torch.Tensor:
+        rows = right(hidden).clone()
+        rows[..., second] = rows[..., best] - 1e-4
+        return rows
+
+    return logits
+
+
+def test_a_planted_decoding_bug_shows_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    import specdemo.decoding.speculative as module
+
+    right = module.verify
+    monkeypatch.setattr(module, "verify", lambda p, *rest: right(torch.cat([p[:1], p[:-1]]), *rest))
+    perfect = replace(tiny_pair(), draft=TARGET.lean)  # its second draft is right, so the shifted rows refuse it
+    assert run(perfect, settings())[-1].check.verdict == "different"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"drafter": "crystal-ball"}, "no drafter 'crystal-ball'"),
+        ({"prompt": "a " * 64}, "64 tokens, but tiny reads at most 64"),
+    ],
+)
+def test_settings_that_the_pair_cannot_serve_are_refused(values: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run(tiny_pair(), settings(**values))
+
+
+def test_a_pair_without_a_draft_still_runs_lookup() -> None:
+    with pytest.raises(UserError, match="no draft model"):
+        run(tiny_pair(draft=False), settings())
+    assert run(tiny_pair(draft=False), settings(drafter="prompt-lookup"))[-1].check.verdict == "identical"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": " \n\t"}, "prompt is empty"),
+        ({"max_tokens": 0}, "Max tokens is 0"),
+        ({"gamma": 17}, "Gamma is 17"),
+        ({"temperature": float("nan")}, "Temperature"),
+        ({"top_p": 0}, "Top p is 0"),
+        ({"mode": "sideways"}, "Mode is 'sideways'"),
+        ({"seed": "x"}, "Seed is 'x'"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(values: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        settings(**values)
