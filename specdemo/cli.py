@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specdemo.errors import UserError
+from specdemo.training.commands import app as train_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(train_app, name="train")
 
 Target = Annotated[str | None, typer.Option(help="A target of your own: a folder or a hub id.")]
 Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]

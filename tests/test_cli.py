@@ -1,0 +1,37 @@
+"""The command line as a newcomer types it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specdemo.cli import app
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120)
+
+
+def test_app_help_names_the_options_for_own_pairs() -> None:
+    done = run("app.py", "--help")
+    assert done.returncode == 0
+    assert "--target" in done.stdout
+    assert "--draft" in done.stdout
+
+
+@pytest.mark.parametrize("command", [["serve"], ["train", "draft"], ["train", "generate"]])
+def test_every_command_explains_itself(command: list[str]) -> None:
+    assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
+
+
+def test_a_mistake_ends_in_one_sentence_without_a_traceback() -> None:
+    done = run("app.py", "--device", "abacus")
+    assert done.returncode == 2
+    assert "There is no device 'abacus' here" in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
