@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer
 
+from specdemo.errors import UserError
 from specdemo.models.lean import LeanModel
+from specdemo.models.pairs import BUILT_IN_TARGET
+from specdemo.models.wheel import GGUF_SHA256, default_target
 
 
 @dataclass(frozen=True)
@@ -27,25 +32,27 @@ class Target:
         return LeanModel(self.config, self.weights, torch.device(device), dtype)
 
 
-def load_target(name_or_path: str, device: str) -> Target:
-    """Load a checkpoint folder (config.json, model.safetensors, tokenizer files).
+def load_target(source: str, device: str) -> Target:
+    """Load the built-in target or a checkpoint folder (config.json, model.safetensors, tokenizer files).
 
     Raises:
-        FileNotFoundError: if the folder holds no model.safetensors.
+        UserError: if the folder holds no model.safetensors.
     """
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoTokenizer
-
-    file = Path(name_or_path) / "model.safetensors"
+    folder = default_target() if source == BUILT_IN_TARGET else Path(source).expanduser()
+    file = folder / "model.safetensors"
     if not file.exists():
-        raise FileNotFoundError(f"{name_or_path} is not a checkpoint folder: it has no model.safetensors.")
+        raise UserError(f"{source} is no checkpoint folder: it has no model.safetensors.")
+    config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else _sha256(file)
+    return Target(load_file(file, device=device), config, tokenizer, sha256)
+
+
+def _sha256(file: Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
-    config = AutoConfig.from_pretrained(name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-    return Target(load_file(file, device=device), config, tokenizer, digest.hexdigest())
+    return digest.hexdigest()
 
 
 def fast_dtype(device: str) -> torch.dtype:

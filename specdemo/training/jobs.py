@@ -1,0 +1,120 @@
+"""What the training commands do: write text with the target, label text, distil a draft, measure it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, track
+
+from specdemo.errors import UserError
+from specdemo.models.tokens import fingerprint
+from specdemo.training import generate as generation
+from specdemo.training import measure as measuring
+from specdemo.training.dataset import Dataset
+from specdemo.training.distill import Recipe, Report, Trainer
+from specdemo.training.student import Student, choose_vocabulary, export, make_config, project_embedding
+from specdemo.training.target import Target, fast_dtype, load_target
+
+console = Console()
+
+
+def generate(target: str, data: Path, shards: int, rows: int, length: int, seed: int, device: str) -> None:
+    """Fill `data` up to `shards` shards of text that the target writes."""
+    teacher = load_target(target, device)
+    model = teacher.lean(device, fast_dtype(device))
+    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed)
+    for file in track(new, "Generating", total=shards, console=console):
+        console.print(f"wrote {file}")
+
+
+def label(text: Path, target: str, data: Path, device: str) -> None:
+    """Turn an .npz of ids and role [rows, length] into shards, 256 rows each."""
+    teacher = load_target(target, device)
+    model = teacher.lean(device, fast_dtype(device))
+    with np.load(text) as arrays:
+        ids, role = torch.tensor(arrays["ids"].astype(np.int64)), torch.tensor(arrays["role"])
+    for index, at in enumerate(track(range(0, len(ids), 256), "Labelling", console=console)):
+        file = data / f"labelled-{text.stem}-{index:04d}.npz"
+        if not file.exists():
+            generation.label(model, ids[at : at + 256], role[at : at + 256]).save(file)
+
+
+def draft(
+    target: str, data: Path, out: Path, work: Path, resume: bool, recipe: Recipe, shape: dict[str, int], device: str
+) -> None:
+    """Distil a draft of `shape` (make_config's arguments by name) from the shards in `data`; export it to `out`."""
+    torch.manual_seed(recipe.seed)
+    teacher, dataset = load_target(target, device), Dataset(data)
+    if not dataset.train:
+        raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
+    student = _new_student(teacher, dataset, work if resume else None, shape)
+    trainer = Trainer(student.to(device), dataset, recipe, work, fast_dtype(device))
+    if resume and trainer.resume():
+        console.print(f"Resumed at step {trainer.step}.")
+    console.print(f"{sum(p.numel() for p in student.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
+    _train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
+
+
+def _new_student(teacher: Target, dataset: Dataset, run: Path | None, shape: dict[str, int]) -> Student:
+    """A student that starts from the target's embedding; a resumed `run` keeps its vocabulary."""
+    size = teacher.weights["model.embed_tokens.weight"].shape[0]
+    state = run / "state.pt" if run else None
+    if state and state.exists():
+        vocab_ids = torch.load(state, weights_only=True)["vocab_ids"]
+    else:
+        vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape["vocab"])
+    config = make_config(teacher.config, **shape | {"vocab": len(vocab_ids)})
+    student = Student(config, vocab_ids, size)
+    with torch.no_grad():
+        student.embed_tokens.weight.copy_(project_embedding(teacher, vocab_ids, config.hidden_size))
+    return student
+
+
+def _train(trainer: Trainer, out: Path, identity: dict[str, str]) -> None:
+    """Run the trainer under a progress bar; export whenever validation is better than ever before."""
+    best = -1.0  # a match of 0 is better than no export
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("Distilling", total=1.0, completed=trainer.progress)
+
+        def report(now: Report) -> None:
+            nonlocal best
+            progress.update(task, completed=now.progress, description=f"loss {now.loss:.3f}")
+            if now.match is None:
+                return
+            console.print(
+                f"step {now.step} ({now.progress:.0%}): loss {now.loss:.3f}, match {now.match:.3f}, "
+                f"alpha {now.alpha:.3f}, {now.tokens_per_second:.0f} tokens/s, {trainer.data.facts()['rows']} rows"
+            )
+            if now.match > best:
+                best = now.match
+                export(trainer.student, out, identity | _facts(trainer, now))
+
+        trainer.run(report)
+
+
+def _facts(trainer: Trainer, now: Report) -> dict:
+    """What config.json records about how the weights were made."""
+    return {
+        "data": trainer.data.facts(),
+        "recipe": {name: value for name, value in asdict(trainer.recipe).items() if value != float("inf")},
+        "trained": {"steps": now.step, "seconds": round(trainer.seconds)},
+        "validation": {"greedy_match": round(now.match or 0, 4), "expected_alpha": round(now.alpha or 0, 4)},
+    }
+
+
+def measure(folder: Path, target: str, prompts: Path, answers: Path, tokens: int, card: Path | None) -> None:
+    """Print a draft's acceptance on held-out prompts, and write it into a model card."""
+    if not answers.exists():
+        teacher = load_target(target, "cpu")
+        with console.status("The target answers the prompts (once)"):
+            recorded = measuring.record_answers(teacher.lean("cpu", torch.float32), teacher.tokenizer, prompts, tokens)
+        measuring.save_answers(recorded, answers)
+    result = measuring.table(measuring.measure(measuring.Draft(folder), measuring.load_answers(answers)))
+    console.print(result)
+    if card:
+        measuring.write_card(card, result)

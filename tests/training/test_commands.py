@@ -1,0 +1,60 @@
+import json
+import re
+
+import pytest
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from specdemo.errors import UserError
+from specdemo.models.tokens import fingerprint
+from specdemo.training import jobs
+from specdemo.training.commands import app
+from specdemo.training.distill import Recipe
+from specdemo.training.target import load_target
+
+SHAPE = {"vocab": 270, "width": 32, "layers": 1, "mlp": 32, "heads": 2, "kv_heads": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(target, tmp_path_factory):
+    """The tiny target as a checkpoint folder."""
+    folder = tmp_path_factory.mktemp("target")
+    target.config.save_pretrained(folder)
+    target.tokenizer.save_pretrained(folder)
+    kept = {name: value.contiguous() for name, value in target.weights.items() if name != "lm_head.weight"}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_from_a_target_folder_to_a_measured_draft(folder, target, tmp_path):
+    data, out, card = tmp_path / "data", tmp_path / "draft", tmp_path / "README.md"
+    jobs.generate(str(folder), data, shards=1, rows=26, length=96, seed=1, device="cpu")
+    recipe = Recipe(steps=4, tokens_per_step=192)
+    jobs.draft(str(folder), data, out, tmp_path / "run", False, recipe, SHAPE, "cpu")
+    facts = json.loads((out / "config.json").read_text())["specdemo"]
+    assert facts["target_sha256"] == load_target(str(folder), "cpu").sha256
+    assert facts["vocabulary_sha256"] == fingerprint(target.tokenizer)
+    assert facts["trained"]["steps"] == 4
+
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"category": "story", "prompt": "Go"}\n')
+    card.write_text("<!-- results: begin --><!-- results: end -->")
+    jobs.measure(out, str(folder), prompts, tmp_path / "answers.npz", tokens=8, card=card)
+    assert re.search(r"\| story \| \d\.\d{3} \| \d\.\d\d \| \d\.\d{3} \|", card.read_text())
+
+
+def test_training_without_text_says_how_to_write_some(folder, tmp_path):
+    with pytest.raises(UserError, match="train generate"):
+        jobs.draft(str(folder), tmp_path, tmp_path / "o", tmp_path / "r", False, Recipe(), SHAPE, "cpu")
+
+
+def test_a_folder_without_weights_is_refused_by_name(tmp_path):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
+        load_target(str(tmp_path), "cpu")
+
+
+@pytest.mark.parametrize("command", ["generate", "label", "draft", "measure"])
+def test_every_command_explains_itself(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "--target" in result.output
