@@ -12,7 +12,10 @@ export class Card {
     Object.assign(this, { root, card, lookup, ask });
     document.body.append(card); // above everything, outside any scrolling box
     for (const event of ["pointerover", "focusin"]) root.addEventListener(event, (e) => this.#point(e));
-    for (const event of ["pointerout", "focusout"]) root.addEventListener(event, () => this.hide());
+    root.addEventListener("focusout", () => this.hide());
+    // A finger leaves as soon as it is lifted; its card stays until the next touch.
+    root.addEventListener("pointerout", (e) => e.pointerType !== "touch" && this.hide());
+    document.addEventListener("pointerdown", (e) => e.target.closest(".tok") || this.hide());
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
   }
 
@@ -38,8 +41,8 @@ export class Card {
   #point(event) {
     const row = event.target.closest(".sd-round, .round");
     const span = event.target.closest(".tok[data-key]");
-    this.hide();
     if (!row) return;
+    this.hide();
     this.root.querySelectorAll(`[data-round="${row.dataset.round}"]`).forEach((node) => node.classList.add("lit"));
     const round = span && this.lookup(span.dataset.key);
     if (round) this.#show(span, round, Number(span.dataset.index));

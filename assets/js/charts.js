@@ -19,6 +19,7 @@ export class Charts {
     script.src = source;
     script.onload = () => this.draw();
     document.head.append(script);
+    new ResizeObserver(() => this.drawSoon()).observe(root);
   }
 
   clear() {
@@ -86,13 +87,9 @@ export class Charts {
       for (const axis of ["xaxis", "yaxis"]) if (this.zoomed[name]) layout[axis].range = this.zoomed[name][axis];
       const first = !node.data;
       if (node._dragging) continue; // a redraw would tear the zoom box out of the visitor's hand
-      Plotly.react(node, data, this.#layout(colour, layout), {
-        displaylogo: false,
-        displayModeBar: "hover",
-        modeBarButtons: [["toImage"]],
-        doubleClick: false,
-        responsive: true,
-      });
+      // Measured here: plotly would take an enlarged page's width for its own.
+      const sized = { ...this.#layout(colour, layout), width: node.clientWidth };
+      Plotly.react(node, data, sized, { displayModeBar: false, doubleClick: false });
       if (first) this.#watchZoom(node, name);
     }
   }

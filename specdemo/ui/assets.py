@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 PREFIX = "/specdemo"
+STYLES = ("base", "controls", "lanes", "details", "narrow")
 
 
 class _Revalidated(StaticFiles):
@@ -41,5 +42,5 @@ def routes() -> list[BaseRoute]:
     """The page's script and style under /specdemo, and the plotly.js that its Python package carries."""
     return [
         Route(f"{PREFIX}/plotly.min.js", _serve_plotly),
-        Mount(f"{PREFIX}/js", _Revalidated(directory=ASSETS / "js")),
+        *(Mount(f"{PREFIX}/{name}", _Revalidated(directory=ASSETS / name)) for name in ("js", "css")),
     ]

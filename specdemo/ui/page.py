@@ -19,7 +19,7 @@ import gradio as gr
 from specdemo.errors import UserError
 from specdemo.settings import Settings
 from specdemo.ui import api, markup
-from specdemo.ui.assets import ASSETS, PREFIX, routes
+from specdemo.ui.assets import PREFIX, STYLES, routes
 from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
 from specdemo.ui.copy import LABELS, TEXTS, TITLE
 from specdemo.ui.host import Host
@@ -29,20 +29,16 @@ from specdemo.ui.theme import theme
 STATUS_SECONDS = 0.5
 WAITING_RUNS = 20
 
-# Before the first paint: the theme last chosen, else the system's.
-_HEAD = """
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<script>
-  document.documentElement.classList.add('sd-loading');
-</script>
-"""
+# Linked, since launch(css=...) rewrites selectors and drops the rules it does not know.
+_HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">' + "".join(
+    f'<link rel="stylesheet" href=".{PREFIX}/css/{name}.css">' for name in STYLES
+)
 
 
 def launch_kwargs() -> dict[str, Any]:
     """What Blocks.launch needs for this page: its style, its files, and nothing from other hosts."""
     return {
         "theme": theme(),
-        "css_paths": [ASSETS / "page.css"],
         "head": _HEAD,
         "app_kwargs": {"routes": routes()},
         "footer_links": ["api"],

@@ -113,6 +113,7 @@ class FakeHost:
         if settings.mode != "baseline":
             lanes["speculative"] = self._speculative(settings, stop)
         clocks = dict.fromkeys(lanes, 0.0)
+        started_at = self.step or 1.0  # a test may change the pace during a run, the clocks keep it
         while lanes:
             lane = min(lanes, key=lambda name: clocks[name])
             event = next(lanes[lane], None)
@@ -120,7 +121,7 @@ class FakeHost:
                 del lanes[lane]
                 continue
             before, clocks[lane] = clocks[lane], getattr(event, "clock", clocks[lane])
-            time.sleep(max(0.0, clocks[lane] - before) if self.step else 0)
+            time.sleep(max(0.0, clocks[lane] - before) * self.step / started_at)
             yield LaneEvent(lane=lane, event=event)
             if "ZeroDivision" in settings.prompt and clocks[lane] > 1e-4:
                 raise ZeroDivisionError("planted")

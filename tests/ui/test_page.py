@@ -9,6 +9,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from specdemo.events import Trace
+from specdemo.ui.assets import STYLES
 from specdemo.ui.page import build, launch_kwargs
 from tests.ui.fake_host import FakeHost
 
@@ -67,4 +68,7 @@ def test_scripts_come_from_this_server(served):
     assert response.headers["content-encoding"] == "gzip"
     assert len(gzip.compress(response.content)) > 100_000
     assert "export function mountStage" in httpx.get(f"{address}specdemo/js/page.js").text
-    assert httpx.get(f"{address}specdemo/js/../page.css").status_code == 404
+    for style in STYLES:
+        assert f"specdemo/css/{style}.css" in httpx.get(address).text
+        assert httpx.get(f"{address}specdemo/css/{style}.css").status_code == 200
+    assert httpx.get(f"{address}specdemo/js/%2e%2e/css/base.css").status_code == 404
