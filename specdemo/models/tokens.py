@@ -21,7 +21,7 @@ class Tokens:
 
     @classmethod
     def of(cls, tokenizer, *configs) -> Tokens:
-        """Collects end-of-text ids from the tokenizer and from model and generation configs (an id, a list, or none)."""
+        """Gathers end-of-text ids from tokenizer, model and generation configs: an id, a list, or none in each."""
         found: set[int] = set()
         for source in (tokenizer, *configs):
             ids = getattr(source, "eos_token_id", None)
