@@ -30,6 +30,7 @@ ARGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+PATIENCE = 120_000  # milliseconds: a busy machine is no failure
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 780}
 
@@ -47,6 +48,7 @@ class Visitor:
     """A page in a context of its own, with what it asked for and what it complained about."""
 
     def __init__(self, context: BrowserContext, site: Site, query: str = "") -> None:
+        context.set_default_timeout(PATIENCE)
         self.page: Page = context.new_page()
         self.requests: list[str] = []
         self.complaints: list[str] = []
@@ -95,7 +97,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium here; SPECDEMO_CHROMIUM may name one")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS, timeout=PATIENCE)
         yield browser
         browser.close()
 

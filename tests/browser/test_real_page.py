@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 def loaded(real, browser):
     """The app with its models in memory, so that no other test waits for them."""
     page = browser.new_page()
+    page.set_default_timeout(300_000)
     page.goto(real.address)
-    page.wait_for_function("window.specdemo?.page.status.message", timeout=30_000)
-    page.wait_for_function("specdemo.page.status.ready || specdemo.page.status.error", timeout=300_000)
+    page.wait_for_function("window.specdemo?.page.status.ready || window.specdemo?.page.status.error")
     assert page.evaluate("specdemo.page.status.error") == ""
     page.close()
     return real
