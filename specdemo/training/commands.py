@@ -12,7 +12,8 @@ app = typer.Typer(no_args_is_help=True, help="Train a draft model for a target."
 Target = Annotated[str, typer.Option(help="Folder of the target; the built-in one by default.")]
 Data = Annotated[Path, typer.Option(help="Folder of training shards.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Shards = Annotated[int, typer.Option(help="Shards of this seed that --data should hold; existing ones are kept.")]
+TextSeed = Annotated[int, typer.Option(help="Seed of the text: other seeds add other shards.")]
 
 _TARGET = "built-in:target"
 _DATA = Path("training-data")
@@ -22,10 +23,10 @@ _DATA = Path("training-data")
 def generate(
     target: Target = _TARGET,
     data: Data = _DATA,
-    shards: Annotated[int, typer.Option(help="Shards the folder should hold; existing ones are kept.")] = 60,
+    shards: Shards = 60,
     rows: Annotated[int, typer.Option(help="Conversations a shard, generated side by side.")] = 128,
     length: Annotated[int, typer.Option(help="Tokens a conversation.")] = 320,
-    seed: Seed = 1,
+    seed: TextSeed = 1,
     device: Device = "cpu",
 ) -> None:
     """Let the target write chat text, its predictions saved with it. Can be stopped and started again at any time."""
@@ -65,15 +66,18 @@ def draft(
     kv_heads: Annotated[int, typer.Option(help="Key/value heads.")] = 2,
     muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the blocks.")] = 6e-3,
     adam_rate: Annotated[float, typer.Option(help="Peak learning rate of the embedding.")] = 5e-3,
-    seed: Seed = 0,
+    shards: Shards = 60,
+    text_seed: TextSeed = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     device: Device = "cpu",
 ) -> None:
-    """Distil a draft model from the target's text and export it."""
+    """Distil a draft model from the target's text and export it; text that is missing is written first."""
     from specdemo.training import jobs
     from specdemo.training.distill import Recipe
 
     recipe = Recipe(steps, tokens, muon_rate, adam_rate, seed=seed, time_limit=60 * minutes)
     shape = {"vocab": vocab, "width": width, "layers": layers, "mlp": mlp, "heads": heads, "kv_heads": kv_heads}
+    jobs.generate(target, data, shards, seed=text_seed, device=device)
     jobs.draft(target, data, out, work, resume, recipe, shape, device)
 
 

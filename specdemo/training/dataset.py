@@ -13,7 +13,7 @@ from specdemo.training.shards import ASSISTANT, FORCED, USER, Shard
 from specdemo.training.student import Student
 
 HOLD_OUT = 24  # one row in so many is kept for validation
-_FOREIGN = 0.4  # how often a token of labelled text is drawn, against one of generated text
+_FOREIGN = 0.1  # how often a token of labelled text is drawn, against one of generated text
 
 
 @dataclass(frozen=True)

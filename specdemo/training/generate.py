@@ -178,12 +178,20 @@ def generate_batch(model: LeanModel, script: Script, rows: int, length: int) -> 
 def generate(
     model: LeanModel, tokenizer, folder: Path, shards: int, rows: int, length: int, seed: int
 ) -> Iterator[Path]:
-    """Write shards 0 to `shards`-1 into `folder`, skipping those that exist; yields each new file."""
-    for index in range(shards):
-        file = folder / f"generated-{index:04d}.npz"
+    """Write shards 0 to `shards`-1 of a seed into `folder`, skipping those that exist; yields each new file."""
+    for index, file in enumerate(_files(folder, shards, seed)):
         if not file.exists():
             generate_batch(model, Script(tokenizer, seed * 100_003 + index), rows, length).save(file)
             yield file
+
+
+def is_complete(folder: Path, shards: int, seed: int) -> bool:
+    """Whether `generate` would have nothing to write."""
+    return all(file.exists() for file in _files(folder, shards, seed))
+
+
+def _files(folder: Path, shards: int, seed: int) -> list[Path]:
+    return [folder / f"generated-{seed}-{index:04d}.npz" for index in range(shards)]
 
 
 @torch.inference_mode()

@@ -22,8 +22,12 @@ from specdemo.training.target import Target, fast_dtype, load_target
 console = Console()
 
 
-def generate(target: str, data: Path, shards: int, rows: int, length: int, seed: int, device: str) -> None:
-    """Fill `data` up to `shards` shards of text that the target writes."""
+def generate(
+    target: str, data: Path, shards: int, rows: int = 128, length: int = 320, seed: int = 1, device: str = "cpu"
+) -> None:
+    """Fill `data` up to `shards` shards, of this seed, of text that the target writes."""
+    if generation.is_complete(data, shards, seed):
+        return
     teacher = load_target(target, device)
     model = teacher.lean(device, fast_dtype(device))
     new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed)

@@ -95,10 +95,10 @@ def test_a_loop_is_seen_and_prose_is_not():
 def test_an_interrupted_generation_continues_where_it_stopped(target, model, tmp_path):
     run = lambda shards: list(generation.generate(model, target.tokenizer, tmp_path, shards, 2, 80, seed=5))  # noqa: E731
     assert len(run(1)) == 1
-    first = Shard.load(tmp_path / "generated-0000.npz").ids
+    first = Shard.load(tmp_path / "generated-5-0000.npz").ids
     assert len(run(2)) == 1
-    assert np.array_equal(first, Shard.load(tmp_path / "generated-0000.npz").ids)
-    assert not np.array_equal(first, Shard.load(tmp_path / "generated-0001.npz").ids)
+    assert np.array_equal(first, Shard.load(tmp_path / "generated-5-0000.npz").ids)
+    assert not np.array_equal(first, Shard.load(tmp_path / "generated-5-0001.npz").ids)
 
 
 def test_every_opening_fills_its_slots():
