@@ -36,28 +36,35 @@ export function mountStage({ element, props }) {
   show();
 }
 
-export function mountFeed({ element, trigger, props, watch }) {
+// This script may arrive later than the first value, which is not told again.
+function listen({ props, watch }, hear) {
+  const tell = () => props.value && hear(props.value);
+  watch("value", tell);
+  tell();
+}
+
+export function mountFeed({ element, trigger, ...channel }) {
   send = trigger;
   page.feed = new Feed({ begin, apply, refuse: fail, ask: (question) => trigger("ask", question) });
-  watch("value", () => page.feed.receive(props.value));
+  listen(channel, (value) => page.feed.receive(value));
   // Gradio writes the place in the queue into its status tracker and nowhere else.
   const block = element.closest(".block") ?? element.parentElement;
   new MutationObserver(() => queued(block)).observe(block, { subtree: true, childList: true, characterData: true });
   setInterval(hearToasts, 500);
 }
 
-export function mountReply({ props, watch }) {
-  watch("value", () => {
-    const answer = JSON.parse(props.value);
+export function mountReply(channel) {
+  listen(channel, (value) => {
+    const answer = JSON.parse(value);
     if (answer.update) page.feed.recover(answer.update);
     if (answer.ask === "token") page.card.lists(answer.id, answer.top);
     if (answer.ask === "trace") save(answer.trace);
   });
 }
 
-export function mountStatus({ props, watch }) {
-  watch("value", () => {
-    page.status = JSON.parse(props.value);
+export function mountStatus(channel) {
+  listen(channel, (value) => {
+    page.status = JSON.parse(value);
     document.getElementById("sd-headline").textContent = page.status.headline;
     show();
   });
