@@ -126,6 +126,7 @@ class Host:
                 loaded = load_pair(pair, self.device, self.dtype, progress)
                 with self._lock:
                     self._loaded = loaded
+            log.info("%s is ready", pair.label)
             self._say(pair, Status(message=f"{pair.label} is ready", fraction=1.0, ready=True))
         except UserError as error:
             log.warning("%s", error)

@@ -88,7 +88,7 @@ class LeanModel:
         ]
         self.norm = take("model.norm.weight")
         self.head = linear(self.embedding if config.tie_word_embeddings else take("lm_head.weight"))
-        self.cos, self.sin = _rotary_tables(config, self.head_dim, self.device, dtype)
+        self.cos, self.sin = rotary_tables(config, self.head_dim, self.device, dtype)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: KVCache) -> Tensor:
@@ -116,7 +116,7 @@ class LeanModel:
         batch, k, _ = x.shape
         qkv = layer.qkv(self._rms(x, layer.input_norm)).view(batch, k, -1, self.head_dim).transpose(1, 2)
         rotated, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=1)
-        rotated = rotated * cos + _rotate_half(rotated) * sin
+        rotated = rotated * cos + rotate_half(rotated) * sin
         q, new_k = rotated.split([self.heads, self.kv_heads], dim=1)
         return q, new_k, v
 
@@ -138,12 +138,12 @@ class LeanModel:
         return F.rms_norm(x, weight.shape, weight, self.eps)
 
 
-def _rotate_half(x: Tensor) -> Tensor:
+def rotate_half(x: Tensor) -> Tensor:
     left, right = x.chunk(2, dim=-1)
     return torch.cat((-right, left), dim=-1)
 
 
-def _rotary_tables(config, head_dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary_tables(config, head_dim: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of every position, [max_length, head_dim] (Su et al. 2021, 2104.09864)."""
     theta = config.rope_parameters["rope_theta"]
     frequencies = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)

@@ -27,12 +27,13 @@ def generate(
     rows: Annotated[int, typer.Option(help="Conversations a shard, generated side by side.")] = 128,
     length: Annotated[int, typer.Option(help="Tokens a conversation.")] = 320,
     seed: TextSeed = 1,
+    asked: Annotated[bool, typer.Option(help="Whole questions instead of invented user turns.")] = False,
     device: Device = "cpu",
 ) -> None:
     """Let the target write chat text, its predictions saved with it. Can be stopped and started again at any time."""
     from specdemo.training import jobs
 
-    jobs.generate(target, data, shards, rows, length, seed, device)
+    jobs.generate(target, data, shards, rows, length, seed, device, asked)
 
 
 @app.command()
@@ -55,6 +56,7 @@ def draft(
     out: Annotated[Path, typer.Option(help="Folder of the exported draft.")] = Path("draft"),
     work: Annotated[Path, typer.Option(help="Folder of the run's state.")] = Path("training-run"),
     resume: Annotated[bool, typer.Option(help="Continue the run in --work.")] = False,
+    start: Annotated[Path | None, typer.Option(help="Start from the weights of another run's folder.")] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 10_000,
     minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = float("inf"),
     tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2560,
@@ -66,6 +68,8 @@ def draft(
     kv_heads: Annotated[int, typer.Option(help="Key/value heads.")] = 2,
     muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the blocks.")] = 6e-3,
     adam_rate: Annotated[float, typer.Option(help="Peak learning rate of the embedding.")] = 5e-3,
+    cooldown: Annotated[float, typer.Option(help="Share of the run in which the learning rate falls to 0.")] = 0.35,
+    first_choice: Annotated[float, typer.Option(help="Extra weight of the target's first choice.")] = 0.5,
     shards: Shards = 60,
     text_seed: TextSeed = 1,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
@@ -75,10 +79,19 @@ def draft(
     from specdemo.training import jobs
     from specdemo.training.distill import Recipe
 
-    recipe = Recipe(steps, tokens, muon_rate, adam_rate, seed=seed, time_limit=60 * minutes)
+    recipe = Recipe(
+        steps,
+        tokens,
+        muon_rate,
+        adam_rate,
+        cooldown=cooldown,
+        first_choice=first_choice,
+        seed=seed,
+        time_limit=60 * minutes,
+    )
     shape = {"vocab": vocab, "width": width, "layers": layers, "mlp": mlp, "heads": heads, "kv_heads": kv_heads}
     jobs.generate(target, data, shards, seed=text_seed, device=device)
-    jobs.draft(target, data, out, work, resume, recipe, shape, device)
+    jobs.draft(target, data, out, work, resume, start, recipe, shape, device)
 
 
 @app.command()

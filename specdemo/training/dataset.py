@@ -13,7 +13,9 @@ from specdemo.training.shards import ASSISTANT, FORCED, USER, Shard
 from specdemo.training.student import Student
 
 HOLD_OUT = 24  # one row in so many is kept for validation
-_FOREIGN = 0.1  # how often a token of labelled text is drawn, against one of generated text
+_WEIGHTS = {"asked": 2.0, "generated": 1.0, "labelled": 0.1}
+"""How often a token is drawn, by where its file's name says that it comes from: whole questions are what a draft will
+meet, and text whose temperature nobody recorded comes last."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Dataset:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.train: dict[tuple[int, bool], list[_Row]] = {}  # by (row length, whether its temperature is known)
+        self.train: dict[tuple[int, str], list[_Row]] = {}  # by (row length, source), a source being a key of _WEIGHTS
         self.held_out: list[_Row] = []
         self._seen: set[str] = set()
         self.refresh()
@@ -62,6 +64,7 @@ class Dataset:
         for file in new:
             self._seen.add(file.name)
             shard = Shard.load(file)
+            source = file.name.split("-")[0]
             ends = (shard.role > FORCED).sum(1).cumsum()
             for index, first in enumerate([0, *ends[:-1].tolist()]):
                 row = _Row(shard, index, first)
@@ -70,7 +73,7 @@ class Dataset:
                 if known and index % HOLD_OUT == 0:
                     self.held_out.append(row)
                 else:
-                    self.train.setdefault((row.length, known), []).append(row)
+                    self.train.setdefault((row.length, source), []).append(row)
         return len(new)
 
     def facts(self) -> dict[str, int]:
@@ -92,7 +95,7 @@ class Dataset:
     def draw(self, student: Student, tokens: int, join: int, generator: np.random.Generator) -> Batch:
         """About `tokens` tokens of random training rows of one kind, `join` conversations to a sequence."""
         kinds = sorted(self.train)
-        share = np.array([len(self.train[kind]) * kind[0] * (1 if kind[1] else _FOREIGN) for kind in kinds])
+        share = np.array([len(self.train[kind]) * kind[0] * _WEIGHTS.get(kind[1], 1.0) for kind in kinds])
         rows = self.train[kinds[generator.choice(len(kinds), p=share / share.sum())]]
         count = max(1, tokens // (rows[0].length * join)) * join
         return _collate([rows[i] for i in generator.integers(len(rows), size=count)], student, join)

@@ -94,17 +94,17 @@ class Trainer:
 
     def run(self, report: Callable[[Report], None]) -> None:
         """Train to the end of the schedule, reporting and saving on the way."""
-        recipe, loss_sum, started, start_step = self.recipe, 0.0, time.perf_counter(), self.step
+        recipe, losses, started, start_step = self.recipe, [], time.perf_counter(), self.step
         before = self.seconds
         while self.progress < 1:
-            loss_sum += self.train_step()
+            losses.append(self.train_step())
             self.seconds = before + time.perf_counter() - started
             due = {every: self.step % every == 0 for every in (recipe.report_every, recipe.validate_every)}
             if due[recipe.report_every] or due[recipe.validate_every] or self.progress >= 1:
                 speed = (self.step - start_step) * recipe.tokens_per_step / (self.seconds - before)
                 result = self.validate() if due[recipe.validate_every] or self.progress >= 1 else (None, None)
-                report(Report(self.step, self.progress, loss_sum / recipe.report_every, speed, *result))
-                loss_sum = 0.0
+                report(Report(self.step, self.progress, sum(losses) / len(losses), speed, *result))
+                losses = []
             if self.step % recipe.save_every == 0 or self.progress >= 1:
                 self.save()
             if self.step % recipe.refresh_every == 0:

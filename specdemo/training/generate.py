@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from specdemo.models.lean import KVCache, LeanModel
-from specdemo.training import seeds
+from specdemo.training import questions, seeds
 from specdemo.training.shards import ASSISTANT, FORCED, TOP, USER, Shard
 
 CANDIDATES = 48  # tokens are sampled from the target's top 48
 MAX_ANSWER = 200  # tokens; longer answers are ended for the model, small models start to ramble there
+MAX_ASKED_ANSWER = 110  # the same where questions are whole: more questions a conversation
 MIN_QUESTION = 4  # sampled tokens before a user turn may end
 USER_TEMPERATURE = 0.9
 _LOOP_WINDOW = 36  # an answer whose last 36 tokens repeat with a period of at most 12 is ended
@@ -60,6 +61,7 @@ class Conversation:
     temperature: float  # of the assistant; 0 is greedy
     forced: deque[int]
     speaker: int = USER
+    asked: bool = False  # whether user turns are whole questions, none of them sampled
     turn: list[int] = field(default_factory=list)  # sampled tokens of the running turn
 
     def next(self, sampled: int, runner_up: int, script: Script) -> tuple[int, int]:
@@ -80,32 +82,48 @@ class Conversation:
     def _must_end(self) -> bool:
         if self.speaker == USER:
             return len(self.turn) >= seeds.CATEGORIES[self.category]
-        return len(self.turn) >= MAX_ANSWER or (len(self.turn) % 8 == 0 and is_loop(self.turn))
+        longest = MAX_ASKED_ANSWER if self.asked else MAX_ANSWER
+        return len(self.turn) >= longest or (len(self.turn) % 8 == 0 and is_loop(self.turn))
 
     def _switch(self, script: Script) -> None:
         self.turn = []
         if self.speaker == USER:
             self.speaker, self.forced = ASSISTANT, deque(script.template.to_assistant)
+        elif self.asked:
+            self.forced = deque(script.template.to_user + script.question(self.category))
         else:
             self.speaker = USER
             self.forced = deque(script.template.to_user + script.opening(self.category))
 
 
 class Script:
-    """What conversations are made of: the template and the openings, drawn with one random stream."""
+    """What conversations are made of: the template and the user's turns, drawn with one random stream.
 
-    def __init__(self, tokenizer, seed: int) -> None:
+    With `asked`, user turns are whole questions (questions.py); `texts` are paragraphs they may want summarised.
+    """
+
+    def __init__(self, tokenizer, seed: int, asked: bool = False, texts: list[str] | None = None) -> None:
         self.template, self.end = Template.of(tokenizer), Template.of(tokenizer).end_of_turn
         self.tokenizer, self.rng = tokenizer, random.Random(seed)
+        self.asked, self.texts = asked, texts or []
 
     def opening(self, category: str) -> list[int]:
         """Token ids of the beginning of a user turn."""
         return self.tokenizer.encode(seeds.draw_opening(category, self.rng), add_special_tokens=False)
 
+    def question(self, category: str) -> list[int]:
+        """Token ids of a whole user turn and what follows it, up to the answer."""
+        text = questions.draw(category, self.rng, self.texts)
+        return [*self.tokenizer.encode(text, add_special_tokens=False), self.end, *self.template.to_assistant]
+
     def begin(self) -> Conversation:
-        """A new conversation just after `template.start`: 60 % greedy, the others warmer."""
+        """A new conversation just after `template.start`: most are greedy, the others warmer."""
+        greedy = self.rng.random() < (0.8 if self.asked else 0.6)
+        temperature = 0.0 if greedy else self.rng.uniform(0.3, 1.0)
+        if self.asked:
+            category = self.rng.choice(questions.CATEGORIES)
+            return Conversation(category, temperature, deque(self.question(category)), ASSISTANT, asked=True)
         category = seeds.draw_category(self.rng)
-        temperature = 0.0 if self.rng.random() < 0.6 else self.rng.uniform(0.3, 1.0)
         return Conversation(category, temperature, deque(self.opening(category)))
 
 
@@ -170,28 +188,45 @@ def generate_batch(model: LeanModel, script: Script, rows: int, length: int) -> 
         ids[:, at], role[:, at] = torch.tensor(steps).unbind(1)
         top_ids[:, at], top_logprobs[:, at] = found[:, :TOP].int(), logprobs[:, :TOP].half()
         new = ids[:, at : at + 1]
-    category = [list(seeds.CATEGORIES).index(talk.category) for talk in talks]
+    category = [list(seeds.CATEGORIES).index(talk.category) for talk in talks]  # questions.py knows no others
     temperature = [talk.temperature for talk in talks]
     return Shard.of(ids, role, top_ids, top_logprobs, category, temperature)
 
 
 def generate(
-    model: LeanModel, tokenizer, folder: Path, shards: int, rows: int, length: int, seed: int
+    model: LeanModel, tokenizer, folder: Path, shards: int, rows: int, length: int, seed: int, asked: bool = False
 ) -> Iterator[Path]:
     """Write shards 0 to `shards`-1 of a seed into `folder`, skipping those that exist; yields each new file."""
-    for index, file in enumerate(_files(folder, shards, seed)):
+    texts = paragraphs(folder, tokenizer) if asked else []
+    for index, file in enumerate(_files(folder, shards, seed, asked)):
         if not file.exists():
-            generate_batch(model, Script(tokenizer, seed * 100_003 + index), rows, length).save(file)
+            script = Script(tokenizer, seed * 100_003 + index, asked, texts)
+            generate_batch(model, script, rows, length).save(file)
             yield file
 
 
-def is_complete(folder: Path, shards: int, seed: int) -> bool:
+def is_complete(folder: Path, shards: int, seed: int, asked: bool = False) -> bool:
     """Whether `generate` would have nothing to write."""
-    return all(file.exists() for file in _files(folder, shards, seed))
+    return all(file.exists() for file in _files(folder, shards, seed, asked))
 
 
-def _files(folder: Path, shards: int, seed: int) -> list[Path]:
-    return [folder / f"generated-{seed}-{index:04d}.npz" for index in range(shards)]
+def _files(folder: Path, shards: int, seed: int, asked: bool) -> list[Path]:
+    return [folder / f"{'asked' if asked else 'generated'}-{seed}-{index:04d}.npz" for index in range(shards)]
+
+
+def paragraphs(folder: Path, tokenizer) -> list[str]:
+    """Plain paragraphs of 45 to 95 words out of what the target has already written in `folder`, to be summarised."""
+    found = []
+    for file in sorted(folder.glob("*.npz")):
+        shard = Shard.load(file)
+        for ids, role in zip(shard.ids, shard.role, strict=True):
+            said = tokenizer.decode(ids[role == ASSISTANT].tolist(), skip_special_tokens=True)
+            found += [part.strip() for part in said.split("\n\n") if _is_plain(part.strip())]
+    return found
+
+
+def _is_plain(paragraph: str) -> bool:
+    return paragraph.endswith(".") and 45 <= len(paragraph.split()) <= 95 and not set(paragraph) & set("`{}|<")
 
 
 @torch.inference_mode()

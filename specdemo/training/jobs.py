@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, track
+from transformers import LlamaConfig
 
 from specdemo.errors import UserError
 from specdemo.models.tokens import fingerprint
@@ -23,14 +24,21 @@ console = Console()
 
 
 def generate(
-    target: str, data: Path, shards: int, rows: int = 128, length: int = 320, seed: int = 1, device: str = "cpu"
+    target: str,
+    data: Path,
+    shards: int,
+    rows: int = 128,
+    length: int = 320,
+    seed: int = 1,
+    device: str = "cpu",
+    asked: bool = False,
 ) -> None:
     """Fill `data` up to `shards` shards, of this seed, of text that the target writes."""
-    if generation.is_complete(data, shards, seed):
+    if generation.is_complete(data, shards, seed, asked):
         return
     teacher = load_target(target, device)
     model = teacher.lean(device, fast_dtype(device))
-    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed)
+    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed, asked)
     for file in track(new, "Generating", total=shards, console=console):
         console.print(f"wrote {file}")
 
@@ -48,29 +56,43 @@ def label(text: Path, target: str, data: Path, device: str) -> None:
 
 
 def draft(
-    target: str, data: Path, out: Path, work: Path, resume: bool, recipe: Recipe, shape: dict[str, int], device: str
+    target: str,
+    data: Path,
+    out: Path,
+    work: Path,
+    resume: bool,
+    start: Path | None,
+    recipe: Recipe,
+    shape: dict[str, int],
+    device: str,
 ) -> None:
-    """Distil a draft of `shape` (make_config's arguments by name) from the shards in `data`; export it to `out`."""
+    """Distil a draft of `shape` (make_config's arguments by name) from the shards in `data`; export it to `out`.
+
+    `work` holds the run's state. `start` is another run's folder, whose weights and vocabulary a new run begins with.
+    """
     torch.manual_seed(recipe.seed)
     teacher, dataset = load_target(target, device), Dataset(data)
     if not dataset.train:
         raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
-    student = _new_student(teacher, dataset, work if resume else None, shape)
+    resume = resume and (work / "state.pt").exists()
+    student = _new_student(teacher, dataset, work if resume else start, shape)
     trainer = Trainer(student.to(device), dataset, recipe, work, fast_dtype(device))
-    if resume and trainer.resume():
+    if resume:
+        trainer.resume()
         console.print(f"Resumed at step {trainer.step}.")
     console.print(f"{sum(p.numel() for p in student.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
     _train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
 
 
 def _new_student(teacher: Target, dataset: Dataset, run: Path | None, shape: dict[str, int]) -> Student:
-    """A student that starts from the target's embedding; a resumed `run` keeps its vocabulary."""
+    """A student with the weights of an earlier run, or one that starts from the target's embedding."""
     size = teacher.weights["model.embed_tokens.weight"].shape[0]
-    state = run / "state.pt" if run else None
-    if state and state.exists():
-        vocab_ids = torch.load(state, weights_only=True)["vocab_ids"]
-    else:
-        vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape["vocab"])
+    if run:
+        state = torch.load(run / "state.pt", weights_only=True)
+        student = Student(LlamaConfig(**state["config"]), state["vocab_ids"].long(), size)
+        student.load_state_dict(state["student"])
+        return student
+    vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape["vocab"])
     config = make_config(teacher.config, **shape | {"vocab": len(vocab_ids)})
     student = Student(config, vocab_ids, size)
     with torch.no_grad():

@@ -136,32 +136,47 @@ def table(scores: dict[str, Score]) -> str:
 
 def record_answers(target: LeanModel, tokenizer, prompts: Path, tokens: int, seed: int = 0) -> list[Answer]:
     """Let the target (fp32) answer every prompt of a .jsonl file, greedily and sampled, `tokens` tokens at most."""
-    generator = torch.Generator().manual_seed(seed)
-    end, answers = tokenizer.eos_token_id, []
-    for line in prompts.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        messages = [{"role": "user", "content": entry["prompt"]}]
-        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        greedy, _, _ = _answer(target, prompt, tokens, end, None)
-        answers.append(
-            Answer(entry["category"], np.array(prompt), greedy, *_answer(target, prompt, tokens, end, generator))
-        )
-    return answers
+    entries = [json.loads(line) for line in prompts.read_text(encoding="utf-8").splitlines()]
+    chats = [[{"role": "user", "content": entry["prompt"]}] for entry in entries]
+    ids = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
+    end = tokenizer.eos_token_id
+    greedy = _answer(target, ids, tokens, end, None)
+    sampled = _answer(target, ids, tokens, end, torch.Generator().manual_seed(seed))
+    return [
+        Answer(entry["category"], np.array(prompt), said, *drawn)
+        for entry, prompt, (said, _, _), drawn in zip(entries, ids, greedy, sampled, strict=True)
+    ]
 
 
-def _answer(target: LeanModel, prompt: list[int], tokens: int, end: int, generator) -> tuple[np.ndarray, ...]:
-    """(ids [n], listed [n, _LISTED], probs [n, _LISTED]); greedy without a generator."""
-    cache, ids, new = KVCache(target, len(prompt) + tokens), [], prompt
-    listed, probs = [], []
-    while len(ids) < tokens and (not ids or ids[-1] != end):
-        logits = target.logits(target.forward(torch.tensor([new]), cache)[0, -1])
-        p = (logits / TEMPERATURE).softmax(-1)
-        top = p.topk(min(_LISTED, len(p)))
-        listed.append(top.indices.numpy().astype(np.uint16))
-        probs.append(top.values.numpy().astype(np.float16))
-        ids.append(int(logits.argmax() if generator is None else torch.multinomial(p, 1, generator=generator)))
-        new = ids[-1:]
-    return np.array(ids), np.stack(listed), np.stack(probs)
+@torch.inference_mode()
+def _answer(
+    target: LeanModel, prompts: list[list[int]], tokens: int, end: int, generator: torch.Generator | None
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(ids [n], listed [n, _LISTED], probs [n, _LISTED]) for each prompt; greedy without a generator.
+
+    All prompts at once: every row takes one token a step, of its prompt or of its answer, so none has to be padded.
+    """
+    starts, length = [len(prompt) for prompt in prompts], max(map(len, prompts)) + tokens
+    ids = torch.zeros(len(prompts), length, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = torch.tensor(prompt)
+    answers: list[list[tuple]] = [[] for _ in prompts]
+    open_rows, cache, new = set(range(len(prompts))), KVCache(target, length, len(prompts)), ids[:, : min(starts)]
+    for at in range(min(starts), length):
+        hidden = target.forward(new, cache)[:, -1]
+        for row in [row for row in open_rows if at >= starts[row]]:
+            logits = target.logits(hidden[row])
+            p = (logits / TEMPERATURE).softmax(-1)
+            token = int(logits.argmax() if generator is None else torch.multinomial(p, 1, generator=generator))
+            top = p.topk(min(_LISTED, len(p)))
+            answers[row].append((token, top.indices.numpy().astype(np.uint16), top.values.numpy().astype(np.float16)))
+            ids[row, at] = token
+            if token == end or len(answers[row]) == tokens:
+                open_rows.remove(row)
+        if not open_rows:
+            break
+        new = ids[:, at : at + 1]
+    return [tuple(np.stack(column) for column in zip(*answer, strict=True)) for answer in answers]
 
 
 def save_answers(answers: list[Answer], file: Path) -> None:

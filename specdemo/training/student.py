@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specdemo.models.lean import _rotary_tables, _rotate_half
+from specdemo.models.lean import rotary_tables, rotate_half
 from specdemo.training.target import Target
 
 
@@ -55,7 +55,7 @@ class Attention(nn.Module):
         """Causal attention within each row of x [batch, length, width]."""
         split = lambda y: y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # noqa: E731
         q, k, v = split(self.q_proj(x)), split(self.k_proj(x)), split(self.v_proj(x))
-        q, k = (y * cos + _rotate_half(y) * sin for y in (q, k))
+        q, k = (y * cos + rotate_half(y) * sin for y in (q, k))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
@@ -100,7 +100,7 @@ class Student(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        cos, sin = _rotary_tables(config, config.head_dim, torch.device("cpu"), torch.float32)
+        cos, sin = rotary_tables(config, config.head_dim, torch.device("cpu"), torch.float32)
         draft_ids = torch.full((target_vocab,), len(vocab_ids))
         draft_ids[vocab_ids.long()] = torch.arange(len(vocab_ids))
         for name, value in (("cos", cos), ("sin", sin), ("vocab_ids", vocab_ids.long()), ("draft_ids", draft_ids)):

@@ -30,7 +30,7 @@ def test_from_a_target_folder_to_a_measured_draft(folder, target, tmp_path):
     data, out, card = tmp_path / "data", tmp_path / "draft", tmp_path / "README.md"
     jobs.generate(str(folder), data, shards=1, rows=26, length=96, seed=1, device="cpu")
     recipe = Recipe(steps=4, tokens_per_step=192)
-    jobs.draft(str(folder), data, out, tmp_path / "run", False, recipe, SHAPE, "cpu")
+    jobs.draft(str(folder), data, out, tmp_path / "run", False, None, recipe, SHAPE, "cpu")
     facts = json.loads((out / "config.json").read_text())["specdemo"]
     assert facts["target_sha256"] == load_target(str(folder), "cpu").sha256
     assert facts["vocabulary_sha256"] == fingerprint(target.tokenizer)
@@ -45,7 +45,7 @@ def test_from_a_target_folder_to_a_measured_draft(folder, target, tmp_path):
 
 def test_training_without_text_says_how_to_write_some(folder, tmp_path):
     with pytest.raises(UserError, match="train generate"):
-        jobs.draft(str(folder), tmp_path, tmp_path / "o", tmp_path / "r", False, Recipe(), SHAPE, "cpu")
+        jobs.draft(str(folder), tmp_path, tmp_path / "o", tmp_path / "r", False, None, Recipe(), SHAPE, "cpu")
 
 
 def test_a_folder_without_weights_is_refused_by_name(tmp_path):
