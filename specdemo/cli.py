@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,6 +46,47 @@ def serve(
         host = Host(target, draft, device, dtype)
         host.prepare(host.first_pair)
     build(host).launch(server_port=port, **launch_kwargs())
+
+
+@app.command()
+def run(
+    prompt: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help='A file of {"category", "prompt"} lines instead.')] = None,
+    drafter: Annotated[str, typer.Option(help="draft-model or prompt-lookup.")] = "draft-model",
+    gamma: Annotated[int, typer.Option(help="Drafts a round.")] = 4,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
+    seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Write the race of PROMPT to this file, as JSON.")] = None,
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = None,
+    dtype: Dtype = None,
+) -> None:
+    """Race in the terminal: one prompt with coloured text, or a table over a file of prompts."""
+    _log_to_terminal()
+    from specdemo import terminal
+    from specdemo.models.device import choose_device, choose_dtype, use_cpu_quota
+    from specdemo.models.loading import load_pair
+    from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, own_pair
+    from specdemo.settings import Settings
+
+    console = Console()
+    with explained():
+        chosen = choose_device(device)
+        base = {"drafter": drafter, "gamma": gamma, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        asked = terminal.read_prompts(prompts) if prompts else []
+        one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
+        use_cpu_quota()
+        with console.status("Loading the models"):
+            loaded = load_pair(own_pair(target, draft) or PAIRS[DEFAULT_PAIR], chosen, choose_dtype(chosen, dtype))
+        if one is None:
+            terminal.run_all(loaded, base | {"record": False}, asked, console)
+            return
+        kept, metrics = terminal.collect(loaded, one)
+        terminal.show(kept, metrics, console)
+        if trace:
+            trace.write_text(kept.to_json(), encoding="utf-8")
 
 
 @contextmanager

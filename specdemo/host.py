@@ -12,7 +12,7 @@ import torch
 from specdemo.drafters import DRAFTERS
 from specdemo.errors import UserError
 from specdemo.events import RaceEvent
-from specdemo.models.device import choose_device, choose_dtype, cpu_quota, dtype_name, free_memory
+from specdemo.models.device import choose_device, choose_dtype, dtype_name, free_memory, use_cpu_quota
 from specdemo.models.loading import LoadedPair, load_pair
 from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair, own_pair, why_not
 from specdemo.race import race
@@ -40,7 +40,7 @@ class Host:
     ) -> None:
         self.device = choose_device(device)
         self.dtype = choose_dtype(self.device, dtype)
-        torch.set_num_threads(cpu_quota())
+        use_cpu_quota()
         own = own_pair(target, draft)
         self._pairs: dict[str, Pair] = ({own.id: own} if own else {}) | PAIRS
         self.first_pair = own.id if own else DEFAULT_PAIR

@@ -64,6 +64,11 @@ def cpu_quota() -> int:
     return cores
 
 
+def use_cpu_quota() -> None:
+    """Let torch compute with as many threads as this process may really use."""
+    torch.set_num_threads(cpu_quota())
+
+
 def _quota_v2(file: Path) -> float | None:
     quota, period = file.read_text().split()
     return None if quota == "max" else int(quota) / int(period)

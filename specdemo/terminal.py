@@ -1,0 +1,127 @@
+"""A race in the terminal: coloured text for one prompt, or a table over a file of prompts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from specdemo.errors import UserError
+from specdemo.events import LaneEvent, RaceEnd, RaceStart, Round, Token, Trace
+from specdemo.metrics import RaceMetrics
+from specdemo.models.loading import LoadedPair
+from specdemo.race import race
+from specdemo.settings import Settings
+
+STYLES = {
+    "accepted": "green underline",
+    "resampled": "yellow",
+    "bonus": "bright_blue bold",
+    "rejected": "red strike",
+    "discarded": "bright_black strike",
+    "cut": "bright_black strike",
+    "plain": "",
+}
+
+
+def collect(loaded: LoadedPair, settings: Settings) -> tuple[Trace, RaceMetrics]:
+    """Run a race to its end; its trace and its numbers."""
+    events = race(loaded, settings, threading.Event())
+    first = next(events)
+    assert isinstance(first, RaceStart)
+    trace, metrics = first.trace, RaceMetrics()
+    for event in events:
+        metrics.add(event)
+        if isinstance(event, LaneEvent):
+            trace.lanes.setdefault(event.lane, []).append(event.event)
+        elif isinstance(event, RaceEnd):
+            trace.check = event.check
+    return trace, metrics
+
+
+def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
+    """The speculative lane's text in colours, refused drafts where they fell, and the numbers."""
+    text = Text()
+    for round_ in trace.rounds("speculative"):
+        for token in _in_order(round_):
+            text.append(token.text, style=STYLES[token.outcome])
+    console.print(text)
+    console.print(table([("", metrics, trace)]))
+
+
+def _in_order(round_: Round) -> list[Token]:
+    return [*round_.drafted, *([round_.final] if round_.final else [])]
+
+
+def read_prompts(file: Path) -> list[tuple[str, str]]:
+    """(category, prompt) of every line of a .jsonl file; raises UserError with the line that is wrong."""
+    prompts = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}.") from error
+    for number, line in enumerate(filter(str.strip, lines), 1):
+        try:
+            item = json.loads(line)
+            prompts.append((str(item["category"]), str(item["prompt"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f'{file}, line {number}, is no {{"category": ..., "prompt": ...}} line.') from error
+    return prompts
+
+
+def run_all(loaded: LoadedPair, base: dict, prompts: list[tuple[str, str]], console: Console) -> None:
+    """Race every prompt and print a row for each category and one for their mean."""
+    rows = [
+        (category, *reversed(collect(loaded, Settings.checked(**base, prompt=prompt))))
+        for category, prompt in track(prompts, "Racing", console=console)
+    ]
+    console.print(table(rows))
+
+
+def table(rows: Iterable[tuple[str, RaceMetrics, Trace]]) -> Table:
+    """Means over the races of each category; tokens per pass and alpha over their sums."""
+    grouped: dict[str, list[tuple[RaceMetrics, Trace]]] = defaultdict(list)
+    for category, metrics, trace in rows:
+        grouped[category].append((metrics, trace))
+    made = Table(
+        "category", "tokens/pass", "alpha", "baseline tok/s", "speculative tok/s", "speed-up", "predicted", "texts"
+    )
+    lines = [_line(races) for races in grouped.values()]
+    for category, line in zip(grouped, lines, strict=True):
+        made.add_row(category, *(f"{value:.2f}" for value in line), _texts(grouped[category]))
+    if len(lines) > 1:
+        made.add_section()
+        made.add_row("mean", *(f"{mean(column):.2f}" for column in zip(*lines, strict=True)), "")
+    return made
+
+
+def _line(races: list[tuple[RaceMetrics, Trace]]) -> list[float]:
+    lanes = [metrics.speculative for metrics, _ in races]
+    passes, tested = sum(lane.rounds for lane in lanes), sum(lane.tested for lane in lanes)
+    numbers = [metrics for metrics, _ in races if metrics.speedup]
+
+    def average(values: Iterable[float | None]) -> float:
+        known = [value for value in values if value is not None]
+        return mean(known) if known else float("nan")
+
+    return [
+        sum(lane.tokens for lane in lanes) / max(passes, 1),
+        sum(lane.accepted for lane in lanes) / max(tested, 1),
+        average(metrics.baseline.decode_rate for metrics in numbers),
+        average(metrics.speculative.decode_rate for metrics in numbers),
+        average(metrics.speedup for metrics in numbers),
+        average(metrics.predicted_speedup for metrics in numbers),
+    ]
+
+
+def _texts(races: list[tuple[RaceMetrics, Trace]]) -> str:
+    verdicts = [trace.check.verdict for _, trace in races]
+    return ", ".join(f"{verdicts.count(v)} {v.replace('_', '-')}" for v in sorted(set(verdicts)))

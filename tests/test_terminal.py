@@ -1,0 +1,48 @@
+"""Races in the terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from specdemo import terminal
+from specdemo.errors import UserError
+from specdemo.events import Trace
+from tests.test_race import settings, tiny_pair
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=160)
+
+
+def test_a_race_is_shown_with_its_text_and_its_numbers() -> None:
+    trace, metrics = terminal.collect(tiny_pair(), settings())
+    out = console()
+    terminal.show(trace, metrics, out)
+    shown = out.file.getvalue()
+    assert "1 identical" in shown
+    assert f"{metrics.speculative.tokens_per_pass:.2f}" in shown
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_a_table_has_a_line_for_each_category_and_their_mean(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"category": "x", "prompt": "a b"}\n\n{"category": "y", "prompt": "c"}\n')
+    out = console()
+    base = settings().model_dump(exclude={"prompt"})
+    terminal.run_all(tiny_pair(), base, terminal.read_prompts(file), out)
+    shown = out.file.getvalue()
+    assert all(word in shown for word in ("x", "y", "mean", "1 identical"))
+
+
+@pytest.mark.parametrize("line", ["not json", '{"category": "x"}', "[1]"])
+def test_a_bad_line_of_a_prompts_file_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"category": "x", "prompt": "a"}\n' + line)
+    with pytest.raises(UserError, match="line 2"):
+        terminal.read_prompts(file)
+    with pytest.raises(UserError, match="cannot be read"):
+        terminal.read_prompts(tmp_path / "missing")
