@@ -64,7 +64,7 @@ def test_a_run_streams_both_lanes_rounds_and_charts_from_this_server_alone(loade
 
 def test_every_outcome_of_the_trace_is_on_the_page_and_the_trace_is_valid(loaded, visit):
     visitor = visit(loaded)
-    visitor.run("Name three primary colours.", max_tokens="64")
+    visitor.run("Name three primary colours.", max_tokens="96", gamma="2")  # short drafts, so that some pass whole
     visitor.wait_phase("done")
     with visitor.page.expect_download() as download:
         visitor.page.click('[data-do="download"]')
@@ -73,7 +73,7 @@ def test_every_outcome_of_the_trace_is_on_the_page_and_the_trace_is_valid(loaded
         assert visitor.text(lane) == trace.text(lane) != ""
     tokens = [t for r in trace.rounds("speculative") for t in [*r.drafted, *([r.final] if r.final else [])]]
     counts = {outcome: sum(t.outcome == outcome for t in tokens) for outcome in {t.outcome for t in tokens}}
-    assert counts.keys() >= {"accepted", "rejected", "resampled"}
+    assert counts.keys() >= {"accepted", "rejected", "discarded", "resampled", "bonus"}
     for outcome, count in counts.items():
         assert visitor.page.locator(f".sd-speculative .sd-text .tok.{outcome}").count() == count
 
@@ -122,12 +122,13 @@ def test_a_closed_tab_stops_decoding(loaded, visit):
     visitor.page.wait_for_function("specdemo.page.lanes.speculative.tokens > 10")
     app.cpu_percent()
     time.sleep(1)
-    assert app.cpu_percent() > 60, "it should be busy decoding"
+    busy = app.cpu_percent()
+    assert busy > 5, "it should be decoding"
     visitor.page.close()
     time.sleep(1.2)
     app.cpu_percent()
     time.sleep(1)
-    assert app.cpu_percent() < 25
+    assert app.cpu_percent() < busy / 3
 
 
 def test_a_phone_runs_it_too(loaded, visit):
