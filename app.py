@@ -1,8 +1,6 @@
 """The Space's entry, and the local one: `python app.py`. Options: `python app.py --help`."""
 
-import typer
-
-from specdemo.cli import serve
+from specdemo.cli import page
 
 if __name__ == "__main__":
-    typer.run(serve)
+    page()

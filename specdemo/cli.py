@@ -18,6 +18,9 @@ from specdemo.training.commands import app as train_app
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(train_app, name="train")
 
+page = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+"""`serve` alone, for app.py."""
+
 Target = Annotated[str | None, typer.Option(help="A target of your own: a folder or a hub id.")]
 Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
@@ -29,6 +32,7 @@ def main() -> None:
     """Speculative decoding made visible."""
 
 
+@page.command()
 @app.command()
 def serve(
     target: Target = None,
@@ -45,7 +49,11 @@ def serve(
     with explained():
         host = Host(target, draft, device, dtype)
         host.prepare(host.first_pair)
-    build(host).launch(server_port=port, **launch_kwargs())
+    with explained():
+        try:
+            build(host).launch(server_port=port, **launch_kwargs())
+        except OSError as error:
+            raise UserError(f"The page cannot be served: {error} Choose another port with --port.") from error
 
 
 @app.command()

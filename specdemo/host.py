@@ -13,7 +13,7 @@ from specdemo.drafters import DRAFTERS
 from specdemo.errors import UserError
 from specdemo.events import RaceEvent
 from specdemo.models.device import choose_device, choose_dtype, dtype_name, free_memory, use_cpu_quota
-from specdemo.models.loading import LoadedPair, load_pair
+from specdemo.models.loading import LoadedPair, fetch_pair, load_pair
 from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair, own_pair, why_not
 from specdemo.race import race
 from specdemo.settings import Settings
@@ -56,6 +56,9 @@ class Host:
         with self._lock:
             if self._wanted == pair and not self._status.error:
                 return
+            if self._loaded is not None and self._loaded.pair.id == pair:
+                self._wanted, self._status = pair, _ready(found)
+                return
             reason = self._why_not(found)
             if reason:
                 raise UserError(f"{found.label} cannot run here: it {reason}.")
@@ -75,7 +78,11 @@ class Host:
         ]
 
     def drafters(self) -> list[DrafterInfo]:
-        return [DrafterInfo(id=id, label=kind.label, hint=kind.hint) for id, kind in DRAFTERS.items()]
+        """Every drafter, those first that the first pair can use."""
+        kinds = sorted(
+            DRAFTERS.items(), key=lambda item: item[1].needs_draft and not self._pairs[self.first_pair].draft
+        )
+        return [DrafterInfo(id=id, label=kind.label, hint=kind.hint) for id, kind in kinds]
 
     def headline(self) -> str:
         """What runs here, in a line."""
@@ -118,6 +125,7 @@ class Host:
             self._say(pair, Status(message=message, fraction=fraction, ready=False))
 
         try:
+            fetch_pair(pair, progress)  # a long download, or a pair that is nowhere, takes nothing from anybody
             with self._device_lock:
                 with self._lock:
                     if self._wanted != pair.id:
@@ -127,7 +135,7 @@ class Host:
                 with self._lock:
                     self._loaded = loaded
             log.info("%s is ready", pair.label)
-            self._say(pair, Status(message=f"{pair.label} is ready", fraction=1.0, ready=True))
+            self._say(pair, _ready(pair))
         except UserError as error:
             log.warning("%s", error)
             self._say(pair, Status(message=str(error), fraction=None, ready=False, error=str(error)))
@@ -140,6 +148,10 @@ class Host:
         with self._lock:
             if self._wanted == pair.id:
                 self._status = status
+
+
+def _ready(pair: Pair) -> Status:
+    return Status(message=f"{pair.label} is ready", fraction=1.0, ready=True)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -205,13 +205,13 @@ class RaceMetrics:
     def predicted_speedup(self) -> float | None:
         """E / (gamma c + v + o), gamma, c, v and o as measured in this run.
 
-        E comes from alpha by the formula where the rounds share one gamma; where it varies (lookup finds nothing,
-        a draft ends early) the formula does not hold and the measured tokens per pass take its place.
+        E comes from alpha by the formula where the rounds share one gamma above 0; where it varies (lookup finds
+        nothing, a draft ends early) the formula does not hold and the measured tokens per pass take its place.
         """
         lane, c, v, o = self.speculative, self.c, self.v, self.o
         if lane.alpha is None or lane.tokens_per_pass is None or c is None or v is None or o is None:
             return None
         gamma, rounds = lane.gammas.most_common(1)[0]
-        steady = rounds >= _STEADY_SHARE * lane.rounds
+        steady = gamma > 0 and rounds >= _STEADY_SHARE * lane.rounds
         expected = theory.expected_tokens(lane.alpha, gamma) if steady else lane.tokens_per_pass
         return theory.speedup(expected, lane.drafted / lane.rounds, c, v, o)

@@ -52,7 +52,7 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
             kept[lane] += [token.id for token in event.emitted]
         yield LaneEvent(lane=lane, event=event)
     check = GreedyCheck(verdict="unchecked")
-    if settings.temperature == 0 and len(kept) == 2:
+    if settings.temperature == 0 and len(kept) == 2 and not stop.is_set():
         prompt = loaded.tokens.encode(settings.prompt, settings.chat)
         check = compare_greedy(loaded.target, prompt, kept["baseline"], kept["speculative"])
     yield RaceEnd(check=check)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specdemo.settings import SamplerSettings
 
+_COLDEST = 1e-6  # below this temperature the largest logit has all the mass that fp32 can show
 _NUCLEUS_GUESS = 1024  # top-p looks among this many tokens first: sorting a whole vocabulary costs milliseconds
 
 
@@ -43,7 +44,7 @@ def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
     Temperature 0 is the limit: all mass on the largest logit.
     """
     logits = logits.float()
-    if sampler.temperature == 0:
+    if sampler.temperature < _COLDEST:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
     # Subtracting the maximum first keeps logits / temperature finite however small the temperature is.
     logits = (logits - logits.amax(-1, keepdim=True)) / sampler.temperature

@@ -48,6 +48,26 @@ def test_an_own_pair_is_offered_first_and_runs(host: Host) -> None:
     assert isinstance(events[-1], RaceEnd)
 
 
+def test_a_pair_that_cannot_be_fetched_takes_nothing_from_the_one_in_use(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(pair, progress) -> None:
+        raise UserError("It is nowhere.")
+
+    monkeypatch.setattr(host_module, "fetch_pair", nowhere)
+    host.prepare("smollm2-1.7b")
+    wait(host)
+    assert host.status().error == "It is nowhere."
+    assert isinstance(list(host.race(settings(), threading.Event()))[-1], RaceEnd)
+    host.prepare(OWN_PAIR)
+    assert host.status().ready
+
+
+def test_a_target_without_a_draft_offers_lookup_first(tmp_path: Path) -> None:
+    assert Host(str(tmp_path), device="cpu").drafters()[0].id == "prompt-lookup"
+    assert Host(device="cpu").drafters()[0].id == "draft-model"
+
+
 def test_preparing_what_is_loaded_does_nothing(host: Host) -> None:
     host.prepare(OWN_PAIR)
     assert host.status().ready

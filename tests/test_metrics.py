@@ -103,6 +103,18 @@ def test_the_prediction_is_leviathans_formula_with_measured_costs() -> None:
     assert race.predicted_speedup == pytest.approx(expected / (4 * 0.1 + 1.0))
 
 
+def test_where_gamma_varies_the_prediction_uses_the_measured_tokens_per_pass() -> None:
+    race, clock = RaceMetrics(), 0.0
+    for i in range(30):  # lookup: five rounds in six find nothing
+        accepted = gamma = 4 if i % 6 == 0 else 0
+        clock += 1.2 if gamma else 1.0
+        verify = 1.2 if gamma else 1.0
+        race.speculative.add(a_round(i, race.speculative.tokens, accepted, gamma, clock, verify=verify))
+        race.baseline.add(a_round(i, i, 0, 0, clock=i + 1.0))
+    assert race.speculative.tokens_per_pass == pytest.approx(50 / 30)
+    assert race.predicted_speedup == pytest.approx((50 / 30) / ((25 * 1.0 + 5 * 1.2) / 30))
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 1.0])
 def test_expected_tokens_is_the_mean_of_the_truncated_geometric(alpha: float) -> None:
     gamma = 5

@@ -51,8 +51,9 @@ def test_temperature_zero_puts_all_mass_on_the_largest_logit() -> None:
     assert probs.tolist() == [[0, 1, 0]]
 
 
-def test_a_tiny_temperature_neither_overflows_nor_differs_from_greedy() -> None:
-    probs = probabilities(torch.tensor([[80.0, 90.0, -90.0]]), SamplerSettings(temperature=1e-9))
+@pytest.mark.parametrize("temperature", [1e-3, 1e-5, 1e-9, 1e-50, 5e-324])
+def test_a_tiny_temperature_neither_overflows_nor_differs_from_greedy(temperature: float) -> None:
+    probs = probabilities(torch.tensor([[80.0, 90.0, -90.0]]), SamplerSettings(temperature=temperature))
     assert probs.tolist() == [[0, 1, 0]]
 
 

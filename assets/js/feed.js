@@ -14,6 +14,7 @@ export class Feed {
     if (!json) return;
     const message = JSON.parse(json);
     if (message.refused) return this.refuse(message.refused);
+    if (message.run === this.dropped) return;
     if (message.run !== this.run) {
       this.run = message.run;
       this.next = 0;
@@ -23,10 +24,15 @@ export class Feed {
     this.#take(message.deltas);
   }
 
+  // After Clear: what still comes of this run is not wanted.
+  drop() {
+    this.dropped = this.run;
+  }
+
   // The server's answer to a question about missing deltas.
   recover(json) {
     const message = JSON.parse(json);
-    if (message.run === this.run) this.#take(message.deltas);
+    if (message.run === this.run && message.run !== this.dropped) this.#take(message.deltas);
   }
 
   #take(deltas) {

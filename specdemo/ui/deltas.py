@@ -28,6 +28,8 @@ from specdemo.ui.verdict import check_note, verdict
 
 LANES: tuple[Lane, ...] = ("baseline", "speculative")
 
+_STEADY_TOKENS = 12  # common tokens from which the speed-up is shown while a race runs
+
 # One letter an outcome on the wire; assets/js/tokens.js has the same table.
 CODES = {
     "accepted": "a",
@@ -112,6 +114,7 @@ class Encoder:
         self._lanes = {lane: _LaneNews() for lane in LANES}
         self._head: dict[str, Any] = {}
         self._temperature = 0.0
+        self._over = False
 
     def add(self, event: RaceEvent) -> None:
         self.metrics.add(event)
@@ -137,6 +140,7 @@ class Encoder:
         }
 
     def _end(self, event: RaceEnd) -> None:
+        self._over = True
         self._head["check"] = check_note(event.check, self._temperature, self.metrics)
         self._head["verdict"] = verdict(self.metrics)
 
@@ -153,7 +157,8 @@ class Encoder:
         return {
             "baseline": lane_numbers(race.baseline),
             "speculative": lane_numbers(race.speculative),
-            "speedup": short(race.speedup),
+            # Over a burst or two the ratio says more about where the lines were drawn than about speed.
+            "speedup": short(race.speedup) if self._over or race.common_tokens >= _STEADY_TOKENS else None,
             "common": race.common_tokens,
             "predicted": short(race.predicted_speedup),
             "c": short(race.c),

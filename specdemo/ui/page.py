@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -76,12 +75,13 @@ def build(host: Host) -> gr.Blocks:
             concurrency_id="decoding",
             show_progress="minimal",
             api_visibility="private",
+            trigger_mode="multiple",  # Run after Clear must not be swallowed while the cleared run winds up
         )
         feed.halt(_halt, run_state, None, queue=False, api_visibility="private")
         feed.leave(None, None, None, cancels=[running])
         feed.ask(_answer, run_state, reply, queue=False, api_visibility="private", show_progress="hidden")
-        _wire_settings(page, controls)
-        _wire_loading(page, host, controls, status)
+        _wire_settings(page, host, controls)
+        _wire_loading(host, status)
         gr.api(
             api.endpoint(streamer),
             api_name="run",
@@ -147,11 +147,11 @@ def _answer(run: Run | None, question: gr.EventData) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-def _wire_settings(page: gr.Blocks, controls: Controls) -> None:
+def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
     """Settings follow the address when the page opens, and the address follows the settings afterwards."""
 
     def load(request: gr.Request) -> list[Any]:
-        values = from_address(request.query_params)
+        values = from_address(request.query_params, host)
         return [values.get(field, gr.skip()) for field in FIELDS]
 
     page.load(load, None, controls.inputs, queue=False, show_progress="hidden", api_visibility="private")
@@ -162,8 +162,9 @@ def _wire_settings(page: gr.Blocks, controls: Controls) -> None:
     controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")
 
 
-def _wire_loading(page: gr.Blocks, host: Host, controls: Controls, status: gr.HTML) -> None:
-    """Loading starts with the page and goes on behind it; a timer tells how far it is until it has ended."""
+def _wire_loading(host: Host, status: gr.HTML) -> None:
+    """A timer tells how far loading is until it has ended. Only a run loads another pair, when its turn in the queue
+    has come: a visitor who merely looks through the list must not take the models from one who is running."""
     timer = gr.Timer(STATUS_SECONDS)
     hidden: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -172,13 +173,4 @@ def _wire_loading(page: gr.Blocks, host: Host, controls: Controls, status: gr.HT
         told = json.dumps({**now.model_dump(), "headline": host.headline()}, ensure_ascii=False)
         return told, gr.Timer(active=not (now.ready or now.error))
 
-    def prepare(pair: str) -> gr.Timer:
-        # A pair that cannot run here is said so by Run, where the visitor looks for it.
-        with suppress(UserError):
-            host.prepare(pair)
-        return gr.Timer(active=True)
-
-    pair = controls.by_field["pair"]
     timer.tick(tell, None, [status, timer], **hidden)
-    page.load(prepare, pair, timer, **hidden)
-    pair.input(prepare, pair, timer, **hidden)

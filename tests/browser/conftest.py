@@ -120,6 +120,7 @@ def visit(browser: Browser):
 def scripted() -> Iterator[Site]:
     """The page over a host that replays a text. Started before the browser, whose loop would be in its way."""
     host = FakeHost()
+    host.prepare("smollm2-135m")
     page = build(host)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_kwargs())
     yield Site(address, host=host)

@@ -346,3 +346,18 @@ def test_language_theme_and_projector_are_remembered(scripted, visit):
     assert visitor.page.evaluate("document.body.classList.contains('dark')")
     assert visitor.page.evaluate("getComputedStyle(document.querySelector('.gradio-container')).zoom") == "1.6"
     visitor.screenshot("scripted-projector-dark-ja")
+
+
+def test_clear_during_a_run_clears_and_the_next_run_works(scripted, visit):
+    visitor = visit(scripted)
+    visitor.run(max_tokens="200")
+    visitor.page.wait_for_function("specdemo.page.lanes.speculative.tokens > 6")
+    visitor.page.click("#sd-clear")
+    visitor.page.wait_for_timeout(1500)
+    assert visitor.phase() == "idle"
+    assert visitor.text("speculative") == visitor.text("baseline") == ""
+    assert visitor.page.inner_text("#sd-speedup") == "–×"
+    assert visitor.page.locator(".sd-round").count() == 0
+    visitor.run("Again", max_tokens="24")
+    visitor.wait_phase("done")
+    assert visitor.text("speculative")

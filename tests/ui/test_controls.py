@@ -6,16 +6,18 @@ import sys
 from specdemo.ui import markup
 from specdemo.ui.controls import FIELDS, from_address
 from specdemo.ui.copy import EXAMPLES, LABELS, TEXTS
+from tests.ui.fake_host import FakeHost
 
 
 def test_settings_come_back_from_an_address():
     query = {"prompt": "a & b\n<c>", "chat": "false", "gamma": "7", "temperature": "0.5", "mode": "baseline"}
     expected = {"prompt": "a & b\n<c>", "chat": False, "gamma": 7, "temperature": 0.5, "mode": "baseline"}
-    assert from_address(query) == expected
+    assert from_address(query, FakeHost()) == expected
 
 
 def test_a_bad_value_in_an_address_is_left_out():
-    assert from_address({"gamma": "99", "temperature": "hot", "mode": "x", "seed": "3", "other": "1"}) == {"seed": 3}
+    query = {"gamma": "99", "temperature": "hot", "mode": "x", "seed": "3", "other": "1", "pair": "?", "drafter": "?"}
+    assert from_address(query, FakeHost()) == {"seed": 3}
 
 
 def test_both_languages_have_every_text():
