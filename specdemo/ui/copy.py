@@ -295,7 +295,7 @@ EXAMPLES = {
     ),
     "story": Example("Tell a short story about a lighthouse keeper who finds a message in a bottle."),
 }
-DEFAULT_EXAMPLE = "question"
+DEFAULT_EXAMPLE = "maths"
 
 
 def span(key: str, tag: str = "span", **attributes: str) -> str:
