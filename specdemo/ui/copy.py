@@ -291,7 +291,7 @@ EXAMPLES = {
     ),
     "translate": Example("Translate into French: Good morning, where can I find a train to the coast?"),
     "maths": Example(
-        "A train leaves at 9:00 and travels at 80 km/h. How far has it gone by 11:30? Show each step.",
+        "Solve the equation 4x + 6 = 30 and check the answer.",
     ),
     "story": Example("Tell a short story about a lighthouse keeper who finds a message in a bottle."),
 }
