@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,15 +44,23 @@ def generate(
 
 
 def label(text: Path, target: str, data: Path, device: str) -> None:
-    """Turn an .npz of ids and role [rows, length] into shards, 256 rows each."""
+    """Turn an .npz of ids and role [rows, length], and perhaps temperature [rows], into shards of 256 rows each.
+
+    Text whose temperatures are known keeps its file's name as its source; other text counts as "labelled".
+    """
     teacher = load_target(target, device)
     model = teacher.lean(device, fast_dtype(device))
     with np.load(text) as arrays:
         ids, role = torch.tensor(arrays["ids"].astype(np.int64)), torch.tensor(arrays["role"])
+        temperature = arrays.get("temperature")
+    source = text.stem if temperature is not None else f"labelled-{text.stem}"
     for index, at in enumerate(track(range(0, len(ids), 256), "Labelling", console=console)):
-        file = data / f"labelled-{text.stem}-{index:04d}.npz"
+        file = data / f"{source}-{index:04d}.npz"
         if not file.exists():
-            generation.label(model, ids[at : at + 256], role[at : at + 256]).save(file)
+            shard = generation.label(model, ids[at : at + 256], role[at : at + 256])
+            if temperature is not None:
+                shard = replace(shard, temperature=temperature[at : at + 256])
+            shard.save(file)
 
 
 def draft(

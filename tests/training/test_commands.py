@@ -1,6 +1,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from safetensors.torch import save_file
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from specdemo.models.tokens import fingerprint
 from specdemo.training import jobs
 from specdemo.training.commands import app
 from specdemo.training.distill import Recipe
+from specdemo.training.shards import Shard
 from specdemo.training.target import load_target
 
 SHAPE = {"vocab": 270, "width": 32, "layers": 1, "mlp": 32, "heads": 2, "kv_heads": 1}
@@ -58,3 +60,14 @@ def test_every_command_explains_itself(command):
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert "--target" in result.output
+
+
+def test_text_with_known_temperatures_keeps_them_and_its_name(folder, tmp_path):
+    ids = np.arange(12, dtype=np.uint16).reshape(2, 6)
+    role = np.array([[0, 0, 1, 1, 0, 2]] * 2, np.uint8)
+    np.savez(tmp_path / "asked.npz", ids=ids, role=role, temperature=np.array([0.0, 0.5], np.float16))
+    np.savez(tmp_path / "other.npz", ids=ids, role=role)
+    for name in ("asked", "other"):
+        jobs.label(tmp_path / f"{name}.npz", str(folder), tmp_path / "data", "cpu")
+    assert Shard.load(tmp_path / "data" / "asked-0000.npz").temperature.tolist() == [0.0, 0.5]
+    assert np.isnan(Shard.load(tmp_path / "data" / "labelled-other-0000.npz").temperature).all()
