@@ -9,6 +9,7 @@ Schema changes: adding an optional field is free; renaming, removing or changing
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -198,6 +199,19 @@ class Trace(BaseModel):
     machine: Machine
     lanes: dict[Lane, list[Event]] = {}
     check: GreedyCheck = GreedyCheck(verdict="unchecked")
+
+    @classmethod
+    def of(cls, events: Iterable[RaceEvent]) -> Trace:
+        """The trace of a race, or of as much of it as there is; the first event must be its RaceStart."""
+        first, *rest = events
+        assert isinstance(first, RaceStart)
+        trace = first.trace.model_copy(deep=True)
+        for event in rest:
+            if isinstance(event, LaneEvent):
+                trace.lanes.setdefault(event.lane, []).append(event.event)
+            elif isinstance(event, RaceEnd):
+                trace.check = event.check
+        return trace
 
     def rounds(self, lane: Lane) -> list[Round]:
         return [event for event in self.lanes.get(lane, []) if isinstance(event, Round)]

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specdemo.errors import UserError
-from specdemo.events import LaneEvent, RaceEnd, RaceStart, Round, Token, Trace
+from specdemo.events import Round, Token, Trace
 from specdemo.metrics import RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import race
@@ -34,17 +34,8 @@ STYLES = {
 
 def collect(loaded: LoadedPair, settings: Settings) -> tuple[Trace, RaceMetrics]:
     """Run a race to its end; its trace and its numbers."""
-    events = race(loaded, settings, threading.Event())
-    first = next(events)
-    assert isinstance(first, RaceStart)
-    trace, metrics = first.trace, RaceMetrics()
-    for event in events:
-        metrics.add(event)
-        if isinstance(event, LaneEvent):
-            trace.lanes.setdefault(event.lane, []).append(event.event)
-        elif isinstance(event, RaceEnd):
-            trace.check = event.check
-    return trace, metrics
+    events = list(race(loaded, settings, threading.Event()))
+    return Trace.of(events), RaceMetrics.of(events)
 
 
 def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:

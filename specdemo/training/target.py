@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
 from specdemo.errors import UserError
+from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.pairs import BUILT_IN_TARGET
 from specdemo.models.wheel import GGUF_SHA256, default_target
@@ -43,16 +43,8 @@ def load_target(source: str, device: str) -> Target:
     if not file.exists():
         raise UserError(f"{source} is no checkpoint folder: it has no model.safetensors.")
     config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else _sha256(file)
+    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else sha256_of(file)
     return Target(load_file(file, device=device), config, tokenizer, sha256)
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def fast_dtype(device: str) -> torch.dtype:

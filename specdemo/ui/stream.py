@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from specdemo.errors import UserError
-from specdemo.events import LaneEvent, RaceEnd, RaceEvent, RaceStart, Round, TopLists, Trace
+from specdemo.events import LaneEvent, RaceEvent, Round, TopLists, Trace
 from specdemo.settings import Settings
 from specdemo.ui.deltas import Encoder
 from specdemo.ui.host import Host
@@ -62,15 +62,7 @@ class Run:
 
     def trace(self) -> Trace | None:
         """The trace so far; None before the race began."""
-        if not self._events or not isinstance(self._events[0], RaceStart):
-            return None
-        trace = self._events[0].trace.model_copy(deep=True)
-        for event in list(self._events):
-            if isinstance(event, LaneEvent):
-                trace.lanes.setdefault(event.lane, []).append(event.event)
-            elif isinstance(event, RaceEnd):
-                trace.check = event.check
-        return trace
+        return Trace.of(self._events) if self._events else None
 
     def top_lists(self, lane: str, number: int, index: int) -> TopLists | None:
         """What was recorded where a token was decided; `index` counts a round's drafts, then the target's token."""
