@@ -77,13 +77,14 @@ def run(
     from specdemo.models.device import choose_device, choose_dtype, use_cpu_quota
     from specdemo.models.loading import load_pair
     from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, own_pair
+    from specdemo.prompts import read_prompts
     from specdemo.settings import Settings
 
     console = Console()
     with explained():
         chosen = choose_device(device)
         base = {"drafter": drafter, "gamma": gamma, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-        asked = terminal.read_prompts(prompts) if prompts else []
+        asked = read_prompts(prompts) if prompts else []
         one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
         use_cpu_quota()
         with console.status("Loading the models"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from statistics import mean
 
 from rich.console import Console
@@ -14,7 +12,6 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from specdemo.errors import UserError
 from specdemo.events import Round, Token, Trace
 from specdemo.metrics import RaceMetrics
 from specdemo.models.loading import LoadedPair
@@ -50,22 +47,6 @@ def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
 
 def _in_order(round_: Round) -> list[Token]:
     return [*round_.drafted, *([round_.final] if round_.final else [])]
-
-
-def read_prompts(file: Path) -> list[tuple[str, str]]:
-    """(category, prompt) of every line of a .jsonl file; raises UserError with the line that is wrong."""
-    prompts = []
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}.") from error
-    for number, line in enumerate(filter(str.strip, lines), 1):
-        try:
-            item = json.loads(line)
-            prompts.append((str(item["category"]), str(item["prompt"])))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f'{file}, line {number}, is no {{"category": ..., "prompt": ...}} line.') from error
-    return prompts
 
 
 def run_all(loaded: LoadedPair, base: dict, prompts: list[tuple[str, str]], console: Console) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from specdemo import terminal
 from specdemo.errors import UserError
 from specdemo.events import Trace
+from specdemo.prompts import read_prompts
 from tests.test_race import settings, tiny_pair
 
 
@@ -33,7 +34,7 @@ def test_a_table_has_a_line_for_each_category_and_their_mean(tmp_path: Path) -> 
     file.write_text('{"category": "x", "prompt": "a b"}\n\n{"category": "y", "prompt": "c"}\n')
     out = console()
     base = settings().model_dump(exclude={"prompt"})
-    terminal.run_all(tiny_pair(), base, terminal.read_prompts(file), out)
+    terminal.run_all(tiny_pair(), base, read_prompts(file), out)
     shown = out.file.getvalue()
     assert all(word in shown for word in ("x", "y", "mean", "1 identical"))
 
@@ -43,6 +44,6 @@ def test_a_bad_line_of_a_prompts_file_is_named(tmp_path: Path, line: str) -> Non
     file = tmp_path / "p.jsonl"
     file.write_text('{"category": "x", "prompt": "a"}\n' + line)
     with pytest.raises(UserError, match="line 2"):
-        terminal.read_prompts(file)
+        read_prompts(file)
     with pytest.raises(UserError, match="cannot be read"):
-        terminal.read_prompts(tmp_path / "missing")
+        read_prompts(tmp_path / "missing")

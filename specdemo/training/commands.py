@@ -28,12 +28,15 @@ def generate(
     length: Annotated[int, typer.Option(help="Tokens a conversation.")] = 320,
     seed: TextSeed = 1,
     asked: Annotated[bool, typer.Option(help="Whole questions instead of invented user turns.")] = False,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Questions of your own: a .jsonl of category and prompt.")
+    ] = None,
     device: Device = "cpu",
 ) -> None:
     """Let the target write chat text, its predictions saved with it. Can be stopped and started again at any time."""
     from specdemo.training import jobs
 
-    jobs.generate(target, data, shards, rows, length, seed, device, asked)
+    jobs.generate(target, data, shards, rows, length, seed, device, asked, prompts)
 
 
 @app.command()

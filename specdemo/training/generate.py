@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from specdemo.models.lean import KVCache, LeanModel
-from specdemo.training import questions, seeds
+from specdemo.training import seeds
+from specdemo.training.questions import Asks
 from specdemo.training.shards import ASSISTANT, FORCED, TOP, USER, Shard
 
 CANDIDATES = 48  # tokens are sampled from the target's top 48
@@ -99,13 +100,12 @@ class Conversation:
 class Script:
     """What conversations are made of: the template and the user's turns, drawn with one random stream.
 
-    With `asked`, user turns are whole questions (questions.py); `texts` are paragraphs they may want summarised.
+    With `asks`, user turns are whole questions and that draws them.
     """
 
-    def __init__(self, tokenizer, seed: int, asked: bool = False, texts: list[str] | None = None) -> None:
+    def __init__(self, tokenizer, seed: int, asks: Asks | None = None) -> None:
         self.template, self.end = Template.of(tokenizer), Template.of(tokenizer).end_of_turn
-        self.tokenizer, self.rng = tokenizer, random.Random(seed)
-        self.asked, self.texts = asked, texts or []
+        self.tokenizer, self.rng, self.asks = tokenizer, random.Random(seed), asks
 
     def opening(self, category: str) -> list[int]:
         """Token ids of the beginning of a user turn."""
@@ -113,15 +113,15 @@ class Script:
 
     def question(self, category: str) -> list[int]:
         """Token ids of a whole user turn and what follows it, up to the answer."""
-        text = questions.draw(category, self.rng, self.texts)
+        text = self.asks.draw(category, self.rng)
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.end, *self.template.to_assistant]
 
     def begin(self) -> Conversation:
         """A new conversation just after `template.start`: most are greedy, the others warmer."""
-        greedy = self.rng.random() < (0.8 if self.asked else 0.6)
+        greedy = self.rng.random() < (0.8 if self.asks else 0.6)
         temperature = 0.0 if greedy else self.rng.uniform(0.3, 1.0)
-        if self.asked:
-            category = self.rng.choice(questions.CATEGORIES)
+        if self.asks:
+            category = self.rng.choice(self.asks.categories)
             return Conversation(category, temperature, deque(self.question(category)), ASSISTANT, asked=True)
         category = seeds.draw_category(self.rng)
         return Conversation(category, temperature, deque(self.opening(category)))
@@ -188,19 +188,26 @@ def generate_batch(model: LeanModel, script: Script, rows: int, length: int) -> 
         ids[:, at], role[:, at] = torch.tensor(steps).unbind(1)
         top_ids[:, at], top_logprobs[:, at] = found[:, :TOP].int(), logprobs[:, :TOP].half()
         new = ids[:, at : at + 1]
-    category = [list(seeds.CATEGORIES).index(talk.category) for talk in talks]  # questions.py knows no others
+    known = list(seeds.CATEGORIES)
+    category = [known.index(talk.category) if talk.category in known else len(known) for talk in talks]
     temperature = [talk.temperature for talk in talks]
     return Shard.of(ids, role, top_ids, top_logprobs, category, temperature)
 
 
 def generate(
-    model: LeanModel, tokenizer, folder: Path, shards: int, rows: int, length: int, seed: int, asked: bool = False
+    model: LeanModel,
+    tokenizer,
+    folder: Path,
+    shards: int,
+    rows: int,
+    length: int,
+    seed: int,
+    asks: Asks | None = None,
 ) -> Iterator[Path]:
     """Write shards 0 to `shards`-1 of a seed into `folder`, skipping those that exist; yields each new file."""
-    texts = paragraphs(folder, tokenizer) if asked else []
-    for index, file in enumerate(_files(folder, shards, seed, asked)):
+    for index, file in enumerate(_files(folder, shards, seed, asks is not None)):
         if not file.exists():
-            script = Script(tokenizer, seed * 100_003 + index, asked, texts)
+            script = Script(tokenizer, seed * 100_003 + index, asks)
             generate_batch(model, script, rows, length).save(file)
             yield file
 

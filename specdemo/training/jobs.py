@@ -13,10 +13,12 @@ from transformers import LlamaConfig
 
 from specdemo.errors import UserError
 from specdemo.models.tokens import fingerprint
+from specdemo.prompts import read_prompts
 from specdemo.training import generate as generation
 from specdemo.training import measure as measuring
 from specdemo.training.dataset import Dataset
 from specdemo.training.distill import Recipe, Report, Trainer
+from specdemo.training.questions import Composed, Listed
 from specdemo.training.student import Student, choose_vocabulary, export, make_config, project_embedding
 from specdemo.training.target import Target, fast_dtype, load_target
 
@@ -32,13 +34,20 @@ def generate(
     seed: int = 1,
     device: str = "cpu",
     asked: bool = False,
+    prompts: Path | None = None,
 ) -> None:
-    """Fill `data` up to `shards` shards, of this seed, of text that the target writes."""
-    if generation.is_complete(data, shards, seed, asked):
+    """Fill `data` up to `shards` shards, of this seed, of text that the target writes.
+
+    Users' turns are invented by the target, put together here (`asked`), or those of a file of prompts.
+    """
+    questions = Listed(read_prompts(prompts)) if prompts else None
+    if generation.is_complete(data, shards, seed, asked or questions is not None):
         return
     teacher = load_target(target, device)
     model = teacher.lean(device, fast_dtype(device))
-    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed, asked)
+    if asked and not questions:
+        questions = Composed(generation.paragraphs(data, teacher.tokenizer))
+    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed, questions)
     for file in track(new, "Generating", total=shards, console=console):
         console.print(f"wrote {file}")
 

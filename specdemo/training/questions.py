@@ -8,7 +8,8 @@ are what a draft will meet on the page. Tens of thousands of combinations; the p
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 
 def _split(text: str) -> list[str]:
@@ -170,11 +171,41 @@ _MAKERS: dict[str, Callable[[random.Random], str]] = {
     "maths": _maths,
     "story": _story,
 }
-CATEGORIES = (*_MAKERS, "summary")
 
 
-def draw(category: str, rng: random.Random, texts: list[str]) -> str:
-    """A whole user turn of a category; `texts` are paragraphs to summarise (a question where there are none)."""
-    if category == "summary" and texts:
-        return f"{rng.choice(_SUMMARIES)}\n\n{rng.choice(texts)}"
-    return _MAKERS.get(category, _question)(rng)
+class Asks(Protocol):
+    """Where whole user turns come from."""
+
+    categories: Sequence[str]
+
+    def draw(self, category: str, rng: random.Random) -> str:
+        """A whole user turn of one of the categories."""
+        ...
+
+
+class Composed:
+    """Questions put together from the lists above; `texts` are paragraphs to be summarised."""
+
+    categories = (*_MAKERS, "summary")
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def draw(self, category: str, rng: random.Random) -> str:
+        """See `Asks`. Where there is no text to summarise yet, a question takes its place."""
+        if category == "summary" and self.texts:
+            return f"{rng.choice(_SUMMARIES)}\n\n{rng.choice(self.texts)}"
+        return _MAKERS.get(category, _question)(rng)
+
+
+class Listed:
+    """Questions somebody else has written: (category, prompt) pairs."""
+
+    def __init__(self, prompts: list[tuple[str, str]]) -> None:
+        self._by_category: dict[str, list[str]] = {}
+        for category, prompt in prompts:
+            self._by_category.setdefault(category, []).append(prompt)
+        self.categories = tuple(self._by_category)
+
+    def draw(self, category: str, rng: random.Random) -> str:
+        return rng.choice(self._by_category[category])

@@ -7,6 +7,7 @@ import torch
 from specdemo.models.lean import KVCache
 from specdemo.training import generate as generation
 from specdemo.training import seeds
+from specdemo.training.questions import Composed, Listed
 from specdemo.training.shards import ASSISTANT, FORCED, USER, Shard
 
 
@@ -108,3 +109,24 @@ def test_every_opening_fills_its_slots():
             text = seeds.draw_opening(category, rng)
             assert text.strip()
             assert "{" not in text
+
+
+def test_listed_questions_are_asked_word_for_word_and_only_answers_are_sampled(target, model):
+    asks = Listed([("code", "Write a loop."), ("odd", "Who are you?")])
+    shard = generation.generate_batch(model, generation.Script(target.tokenizer, 1, asks), rows=4, length=60)
+    for ids, role, category in zip(shard.ids, shard.role, shard.category, strict=True):
+        question = {0: "Write a loop.", len(seeds.CATEGORIES): "Who are you?"}[int(category)]
+        assert target.tokenizer.decode(ids).startswith(
+            f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        assert USER not in role
+        assert ASSISTANT in role
+
+
+@pytest.mark.parametrize("texts", [[], ["A text."]])
+def test_composed_questions_have_no_open_slots(texts):
+    rng, asks = random.Random(0), Composed(texts)
+    for category in asks.categories:
+        drawn = {asks.draw(category, rng) for _ in range(200)}
+        assert len(drawn) > (5 if category == "summary" and texts else 50)
+        assert not any("{" in text for text in drawn)

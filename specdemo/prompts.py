@@ -1,0 +1,24 @@
+"""Files of prompts: one {"category": ..., "prompt": ...} a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from specdemo.errors import UserError
+
+
+def read_prompts(file: Path) -> list[tuple[str, str]]:
+    """(category, prompt) of every line of a .jsonl file; raises UserError with the line that is wrong."""
+    prompts = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}.") from error
+    for number, line in enumerate(filter(str.strip, lines), 1):
+        try:
+            item = json.loads(line)
+            prompts.append((str(item["category"]), str(item["prompt"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f'{file}, line {number}, is no {{"category": ..., "prompt": ...}} line.') from error
+    return prompts
