@@ -116,7 +116,7 @@ def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], s
     runner = target.runner(len(context))
     for chunk in chunks(context[:-1]):
         runner.prefill(chunk)
-    logits = runner.forward(context[-1:])[0]
+    logits = runner.forward(context[-1:]).logits[0]
     # Measured from the best logit: a wrong token that happens to lie close to another wrong one is no tie.
     gap = float(logits.max() - logits[[plain[at], speculative[at]]].min())
     tie = gap <= _NOISE[target.info.dtype]

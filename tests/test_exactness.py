@@ -21,7 +21,8 @@ from specdemo.decoding.speculative import Gamma, speculative
 from specdemo.drafters import DRAFTERS, DraftJob
 from specdemo.drafters.base import Proposal
 from specdemo.events import Event, Round
-from specdemo.models.runner import LanguageModel, LeanRunner
+from specdemo.models.lean_runner import LeanRunner
+from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 from tests.exact import Text, joint_distribution, p_value
 from tests.tiny import Tiny
@@ -63,13 +64,11 @@ def sample(
     gamma: Gamma,
     length: int,
     samples: int = SAMPLES,
-    before_each: Callable[[], None] = lambda: None,
 ) -> list[Text]:
     prompt = prompt_of(target.vocab_size)
     capacity = len(prompt) + 3 * length  # room for planted bugs that leave rejected tokens in the cache
     texts = []
     for seed in range(samples if sampler.temperature else 3):
-        before_each()
         request = Request(prompt, sampler, length, decode=str, seed=seed)
         made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity))
         texts.append(emitted(speculative(target, made, request, gamma, capacity)))
@@ -222,18 +221,14 @@ def test_a_wrong_position_after_rollback_is_caught(monkeypatch: pytest.MonkeyPat
     target, draft = pair_for(2)
     sampler = SAMPLERS["temperature"]
     expected = joint_distribution(target.oracle, prompt_of(target.vocab), 4, sampler)
-    model, right = target.lean.model, LeanRunner.rollback
-    tables = model.cos, model.sin
+    right = LeanRunner.rollback
 
     def rollback(self, length: int) -> None:
         if self.weights is target.lean:
             forgotten = self.length - length
-            model.cos, model.sin = model.cos.roll(-forgotten, 0), model.sin.roll(-forgotten, 0)
+            self.cache.cos, self.cache.sin = self.cache.cos.roll(-forgotten, 0), self.cache.sin.roll(-forgotten, 0)
         right(self, length)
 
-    def reset() -> None:
-        model.cos, model.sin = tables
-
     monkeypatch.setattr(LeanRunner, "rollback", rollback)
-    texts = sample(target.lean, draft.lean, "draft-model", sampler, 2, 4, BUG_SAMPLES, before_each=reset)
+    texts = sample(target.lean, draft.lean, "draft-model", sampler, 2, 4, BUG_SAMPLES)
     assert p_value(texts, expected) < 1e-6

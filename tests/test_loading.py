@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Llam
 from specdemo.errors import UserError
 from specdemo.models import loading, wheel
 from specdemo.models.device import choose_device, choose_dtype, cpu_quota
+from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.loading import LoadedPair, load_pair
-from specdemo.models.packing import linear
 from specdemo.models.pairs import PAIRS, Pair, find_pair, own_pair, why_not
-from specdemo.models.runner import LeanLanguageModel, TransformersLanguageModel
+from specdemo.models.transformers_runner import TransformersLanguageModel
 from tests.test_text import word_tokenizer
 from tests.tiny import CPU, Tiny
 
@@ -49,7 +49,7 @@ def test_an_architecture_that_the_lean_forward_lacks_goes_through_transformers(t
     loaded = load(save_model(tmp_path / "gpt2", model=gpt2))
     assert isinstance(loaded.target, TransformersLanguageModel)
     ids = [1, 2, 3, 4]
-    ours = loaded.target.runner(16).forward(ids)
+    ours = loaded.target.runner(16).forward(ids).logits
     with torch.inference_mode():
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2").eval()(torch.tensor([ids])).logits[0]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
@@ -58,7 +58,7 @@ def test_an_architecture_that_the_lean_forward_lacks_goes_through_transformers(t
 def test_padding_rows_of_an_embedding_are_never_predicted(tmp_path: Path) -> None:
     loaded = load(save_model(tmp_path / "t", rows=24), save_model(tmp_path / "d", rows=16, seed=2))
     assert loaded.target.vocab_size == loaded.draft.vocab_size == 8
-    assert loaded.target.runner(8).forward([1, 2]).shape == (2, 8)
+    assert loaded.target.runner(8).forward([1, 2]).logits.shape == (2, 8)
 
 
 def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -142,25 +142,6 @@ def test_devices_and_dtypes_that_are_not_here_are_refused() -> None:
         choose_dtype(CPU, "int3")
     assert choose_dtype(CPU) is torch.float32
     assert 1 <= cpu_quota() <= 4096
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, x = torch.randn(2048, 600), torch.randn(1, 5, 600)
-    added = torch.randn(2048) if bias else None
-    fast = linear(weight, added)(x)
-    monkeypatch.setattr("specdemo.models.packing.can_prepack", lambda: False)
-    torch.testing.assert_close(fast, linear(weight, added)(x), atol=1e-3, rtol=1e-4)
-
-
-def test_the_lean_forward_gives_transformers_logits() -> None:
-    tiny = Tiny(64, seed=3)
-    ids = torch.randint(64, (20,)).tolist()
-    runner = tiny.lean.runner(32)
-    parts = [runner.forward(ids[:1]), runner.forward(ids[1:9]), runner.forward(ids[9:])]
-    with torch.inference_mode():
-        oracle = tiny.oracle(torch.tensor([ids])).logits[0]
-    torch.testing.assert_close(torch.cat(parts), oracle, atol=1e-3, rtol=1e-3)
 
 
 # --- The default target's file ---
@@ -269,4 +250,4 @@ def test_the_default_target_is_the_gguf_files_model(default_pair: LoadedPair) ->
     oracle = LlamaForCausalLM.from_pretrained(wheel.default_target())
     with torch.inference_mode():
         expected = oracle(torch.tensor([ids])).logits[0]
-    torch.testing.assert_close(default_pair.target.runner(64).forward(ids), expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(default_pair.target.runner(64).forward(ids).logits, expected, atol=1e-3, rtol=1e-3)

@@ -10,7 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdemo.events import ModelInfo
 from specdemo.models.lean import LeanModel
-from specdemo.models.runner import LanguageModel, LeanLanguageModel, TransformersLanguageModel
+from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.runner import LanguageModel
+from specdemo.models.transformers_runner import TransformersLanguageModel
 
 CPU = torch.device("cpu")
 

@@ -29,7 +29,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         context, start = transcript.context, transcript.tokens
 
         clock.start()
-        logits = runner.forward(context[-1:])
+        logits = runner.forward(context[-1:]).logits
         clock.lap()
         p = probabilities(logits, request.sampler)
         token = int(draw(p, uniforms.draw(1)))

@@ -58,7 +58,7 @@ def speculative(
         # One pass scores everything: row i of the logits stands behind the context and i drafts, so it is the
         # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus.
         clock.start()
-        logits = runner.forward([context[-1], *drafts])
+        logits = runner.forward([context[-1], *drafts]).logits
         clock.lap()
         p = probabilities(logits, request.sampler)
         u = uniforms.draw(len(drafts) + 1)

@@ -41,7 +41,7 @@ class DraftModel:
         # context is not in it yet goes in now, in one pass.
         new = context[self.runner.length :]
         while len(ids) < gamma and not stop():
-            q = self._full(probabilities(self.runner.forward(new)[-1], self.sampler))
+            q = self._full(probabilities(self.runner.forward(new).logits[-1], self.sampler))
             token = draw(q, self.uniforms.draw(1)[0])
             ids.append(token)
             rows.append(q)

@@ -21,15 +21,20 @@ from specdemo.events import ModelInfo
 from specdemo.models.device import dtype_name
 from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
+from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, Pair
 from specdemo.models.progress import Progress, silent
-from specdemo.models.runner import LanguageModel, LeanLanguageModel, TransformersLanguageModel
+from specdemo.models.runner import LanguageModel
 from specdemo.models.tokens import Tokens, fingerprint, require_same
+from specdemo.models.transformers_runner import TransformersLanguageModel
 from specdemo.models.wheel import GGUF_SHA256, NAME, default_target
 from specdemo.settings import MAX_GAMMA
 
 BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
 
+_LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+_LEAN_ROPES = ("default", "linear", "llama3", "yarn")
+_FIT = 0.9  # share of a GPU's free memory that weights may take
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 
@@ -111,16 +116,15 @@ def _load(
         except OSError:  # optional
             generation = None
         vocab_size = min(config.get_text_config().vocab_size, len(tokenizer))
-        if is_lean(config):
+        if is_lean(config) and _fits(Path(source), device):
             weights = _read_weights(Path(source))
-            model = LeanModel(config, weights, device, dtype)
-            info = _info(name, source, config, _parameters(weights), dtype)
-            return LeanLanguageModel(model, info, vocab_size), config, generation
+            info = _info(name, source, _parameters(weights), dtype)
+            return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, vocab_size), config, generation
         placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **placed).eval()
         if not placed:
             model = model.to(device)
-        info = _info(name, source, config, model.num_parameters(), dtype)
+        info = _info(name, source, model.num_parameters(), dtype)
         return TransformersLanguageModel(model, info, vocab_size), config, generation
 
 
@@ -148,15 +152,20 @@ def _load_reduced(
         config = AutoConfig.from_pretrained(folder)
         weights = _read_weights(folder)
         vocab_ids = weights.pop("vocab_ids").long().to(device)
-        model = LeanModel(config, weights, device, dtype)
-        info = _info(f"draft {_parameters(weights) / 1e6:.1f}M", str(folder), config, _parameters(weights), dtype)
-        return LeanLanguageModel(model, info, len(vocab_ids), vocab_ids)
+        info = _info(f"draft {_parameters(weights) / 1e6:.1f}M", str(folder), _parameters(weights), dtype)
+        return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, len(vocab_ids), vocab_ids)
 
 
 def is_lean(config: PreTrainedConfig) -> bool:
     """Whether the lean forward computes this architecture."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return config.model_type == "llama" and rope.get("rope_type") == "default" and config.hidden_act == "silu"
+    return config.model_type in _LEAN_FAMILIES and rope.get("rope_type") in _LEAN_ROPES and config.hidden_act == "silu"
+
+
+def _fits(folder: Path, device: torch.device) -> bool:
+    """Whether one device can hold the weights; more than that is spread over several by accelerate."""
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return device.type != "cuda" or size < _FIT * torch.cuda.mem_get_info(device)[0]
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -173,7 +182,7 @@ def _parameters(weights: dict[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in weights.values())
 
 
-def _info(name: str, source: str, config: PreTrainedConfig, parameters: int, dtype: torch.dtype) -> ModelInfo:
+def _info(name: str, source: str, parameters: int, dtype: torch.dtype) -> ModelInfo:
     if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
         return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
     sha256 = GGUF_SHA256 if name == NAME else sha256_of(*sorted(Path(source).glob("*.safetensors")))

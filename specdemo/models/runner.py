@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from specdemo.events import ModelInfo
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.tree import Tree
 
 PREFILL_CHUNK = 256
 """Prompt tokens a pass: short enough that Stop is felt at once, long enough for full speed."""
@@ -20,29 +19,48 @@ def chunks(ids: list[int]) -> list[list[int]]:
     return [ids[at : at + PREFILL_CHUNK] for at in range(0, len(ids), PREFILL_CHUNK)]
 
 
+class Output(NamedTuple):
+    """What a pass gives for k tokens: logits [k, vocab] fp32, row i predicting the token behind token i, and hidden
+    states [k, width] after the last norm (None from a runner that was not asked for them). A batch adds a dimension
+    in front of both."""
+
+    logits: Tensor
+    hidden: Tensor | None = None
+
+
 class Runner(Protocol):
-    """A model with one key/value cache. The cache's length is the state; nothing else changes between calls."""
+    """A model with one key/value cache. The cache's lengths are the state; nothing else changes between calls."""
+
+    capacity: int
+    """Tokens that a row of the cache can hold."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens in each row of the cache, [batch]."""
+        ...
 
     @property
     def length(self) -> int:
-        """Tokens in the cache."""
+        """Tokens in the cache, of a runner with one row."""
         ...
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that the cache can hold."""
-        ...
+    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
+        """Append k tokens, ids [k], or [batch, k] to every row of a batch. Ids may lie on the device already.
 
-    def forward(self, ids: list[int]) -> Tensor:
-        """Append k tokens; logits [k, vocab] fp32, row i predicting the token behind ids[i]."""
+        With a tree the tokens are its nodes, each behind its ancestors; `keep` must follow before anything else.
+        """
         ...
 
     def prefill(self, ids: list[int]) -> None:
-        """Append tokens whose predictions nobody needs."""
+        """Append tokens whose predictions nobody needs, to a runner with one row."""
         ...
 
-    def rollback(self, length: int) -> None:
-        """Forget every token from position `length` on."""
+    def rollback(self, length: int | list[int]) -> None:
+        """Forget every token from position `length` on, a number for each row of a batch."""
+        ...
+
+    def keep(self, length: int, slots: list[int]) -> None:
+        """Keep the first `length` tokens and the later ones in `slots` (ascending), moved together; forget the rest."""
         ...
 
 
@@ -59,106 +77,6 @@ class LanguageModel(Protocol):
     vocab_ids: Tensor | None
     max_length: int
 
-    def runner(self, capacity: int) -> Runner:
-        """A fresh runner for up to `capacity` tokens (never more than max_length)."""
+    def runner(self, capacity: int, batch: int = 1) -> Runner:
+        """A fresh runner for up to `capacity` tokens a row (never more than max_length)."""
         ...
-
-
-class LeanLanguageModel:
-    """Llama-type weights run by the lean forward."""
-
-    def __init__(self, model: LeanModel, info: ModelInfo, vocab_size: int, vocab_ids: Tensor | None = None) -> None:
-        self.model, self.info = model, info
-        self.device, self.max_length = model.device, model.max_length
-        self.vocab_size, self.vocab_ids = vocab_size, vocab_ids
-        self._input_ids: Tensor | None = None
-        if vocab_ids is not None:
-            # Full id -> row of the reduced embedding; its last row stands for every token outside the vocabulary.
-            self._input_ids = torch.full((int(vocab_ids.max()) + 1,), vocab_size, device=self.device)
-            self._input_ids[vocab_ids] = torch.arange(vocab_size, device=self.device)
-
-    def runner(self, capacity: int) -> LeanRunner:
-        return LeanRunner(self, min(capacity, self.max_length))
-
-    def rows(self, ids: list[int]) -> Tensor:
-        """Embedding rows [1, k] of the target's ids."""
-        tensor = torch.tensor([ids], device=self.device)
-        if self._input_ids is None:
-            return tensor
-        known = tensor < len(self._input_ids)
-        return torch.where(known, self._input_ids[tensor.clamp_max(len(self._input_ids) - 1)], self.vocab_size)
-
-
-class LeanRunner:
-    """See `Runner`."""
-
-    def __init__(self, weights: LeanLanguageModel, capacity: int) -> None:
-        self.weights = weights
-        self.cache = KVCache(weights.model, capacity)
-
-    @property
-    def length(self) -> int:
-        return self.cache.length
-
-    @property
-    def capacity(self) -> int:
-        return self.cache.capacity
-
-    def forward(self, ids: list[int]) -> Tensor:
-        hidden = self.weights.model.forward(self.weights.rows(ids), self.cache)
-        return self.weights.model.logits(hidden[0])[:, : self.weights.vocab_size]
-
-    def prefill(self, ids: list[int]) -> None:
-        self.weights.model.forward(self.weights.rows(ids), self.cache)
-
-    def rollback(self, length: int) -> None:
-        self.cache.rollback(length)
-
-
-class TransformersLanguageModel:
-    """Any causal language model of transformers, through its public API."""
-
-    def __init__(self, model, info: ModelInfo, vocab_size: int) -> None:
-        self.model, self.info = model, info
-        self.device = model.device
-        self.vocab_size, self.vocab_ids = vocab_size, None
-        self.max_length = model.config.get_text_config().max_position_embeddings
-        # transformers renamed the argument; the old name warns and is to go.
-        self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-    def runner(self, capacity: int) -> TransformersRunner:
-        return TransformersRunner(self, min(capacity, self.max_length))
-
-
-class TransformersRunner:
-    """See `Runner`."""
-
-    def __init__(self, weights: TransformersLanguageModel, capacity: int) -> None:
-        from transformers import DynamicCache
-
-        self.weights, self.capacity = weights, capacity
-        # Without a config every layer keeps all its tokens: a sliding-window layer that drops old ones could not
-        # be rolled back (the window itself is still applied, by the model's mask).
-        self.cache = DynamicCache()
-
-    @property
-    def length(self) -> int:
-        return self.cache.get_seq_length()
-
-    def forward(self, ids: list[int]) -> Tensor:
-        return self._append(ids, keep=len(ids))[0, :, : self.weights.vocab_size].float()
-
-    def prefill(self, ids: list[int]) -> None:
-        self._append(ids, keep=1)
-
-    def rollback(self, length: int) -> None:
-        surplus = self.length - length
-        assert 0 <= surplus <= self.length, (length, self.length)
-        if surplus:
-            self.cache.crop(-surplus)
-
-    @torch.inference_mode()
-    def _append(self, ids: list[int], keep: int) -> Tensor:
-        tensor = torch.tensor([ids], device=self.weights.device)
-        cache = {self.weights.cache_argument: self.cache}
-        return self.weights.model(tensor, **cache, use_cache=True, logits_to_keep=keep).logits

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specdemo.models.lean import rotary_tables, rotate_half
+from specdemo.models.lean import rotary_frequencies, rotary_tables, rotate_half
 from specdemo.training.target import Target
 
 
@@ -100,7 +100,7 @@ class Student(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        cos, sin = rotary_tables(config, config.head_dim, torch.device("cpu"), torch.float32)
+        cos, sin = rotary_tables(*rotary_frequencies(config, config.head_dim), config.max_position_embeddings)
         draft_ids = torch.full((target_vocab,), len(vocab_ids))
         draft_ids[vocab_ids.long()] = torch.arange(len(vocab_ids))
         for name, value in (("cos", cos), ("sin", sin), ("vocab_ids", vocab_ids.long()), ("draft_ids", draft_ids)):

@@ -29,7 +29,7 @@ class Target:
 
     def lean(self, device: str, dtype: torch.dtype) -> LeanModel:
         """The lean forward pass over these weights."""
-        return LeanModel(self.config, self.weights, torch.device(device), dtype)
+        return LeanModel(self.config, dict(self.weights), torch.device(device), dtype)
 
 
 def load_target(source: str, device: str) -> Target:

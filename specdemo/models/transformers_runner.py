@@ -1,0 +1,81 @@
+"""Runners of any causal language model of transformers, through its public API."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from specdemo.events import ModelInfo
+from specdemo.models.runner import Output
+from specdemo.models.tree import Tree
+
+
+class TransformersLanguageModel:
+    """See `LanguageModel`. `hidden` asks every pass for hidden states too, which costs memory."""
+
+    def __init__(self, model, info: ModelInfo, vocab_size: int, hidden: bool = False) -> None:
+        self.model, self.info, self.hidden = model, info, hidden
+        self.device = model.device
+        self.vocab_size, self.vocab_ids = vocab_size, None
+        self.max_length = model.config.get_text_config().max_position_embeddings
+        # transformers renamed the argument; the old name warns and is to go.
+        self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+    def runner(self, capacity: int, batch: int = 1) -> TransformersRunner:
+        return TransformersRunner(self, min(capacity, self.max_length), batch)
+
+
+class TransformersRunner:
+    """See `Runner`. One row: transformers' caches cannot roll rows back by different lengths."""
+
+    def __init__(self, weights: TransformersLanguageModel, capacity: int, batch: int) -> None:
+        assert batch == 1, "batches need the lean runner"
+        self.weights, self.capacity = weights, capacity
+        # Without a config every layer keeps all its tokens: a sliding-window layer that drops old ones could not
+        # be rolled back (the window itself is still applied, by the model's mask).
+        self.cache = DynamicCache()
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.length]
+
+    @property
+    def length(self) -> int:
+        return self.cache.get_seq_length()
+
+    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
+        out = self._append(ids, len(ids), tree)
+        hidden = out.hidden_states[-1][0] if self.weights.hidden else None
+        return Output(out.logits[0, :, : self.weights.vocab_size].float(), hidden)
+
+    def prefill(self, ids: list[int]) -> None:
+        self._append(ids, keep=1)
+
+    def rollback(self, length: int | list[int]) -> None:
+        surplus = self.length - (length if isinstance(length, int) else length[0])
+        assert 0 <= surplus <= self.length, (length, self.length)
+        if surplus:
+            self.cache.crop(-surplus)
+
+    def keep(self, length: int, slots: list[int]) -> None:
+        index = torch.tensor([*range(length), *slots], device=self.weights.device)
+        for layer in self.cache.layers:
+            layer.keys, layer.values = layer.keys.index_select(2, index), layer.values.index_select(2, index)
+
+    @torch.inference_mode()
+    def _append(self, ids: list[int] | Tensor, keep: int, tree: Tree | None = None):
+        tensor = torch.as_tensor(ids, device=self.weights.device)[None]
+        more = {self.weights.cache_argument: self.cache} | ({} if tree is None else self._as_tree(tree))
+        return self.weights.model(
+            tensor, **more, use_cache=True, logits_to_keep=keep, output_hidden_states=self.weights.hidden
+        )
+
+    def _as_tree(self, tree: Tree) -> dict[str, Tensor]:
+        """A mask of the model's own kind, [1, 1, k, length + k]: 0 where a node may look, the least number elsewhere."""
+        device, dtype = self.weights.device, self.weights.model.dtype
+        seen = torch.nn.functional.pad(tree.mask(device), (self.length, 0), value=True)
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, torch.finfo(dtype).min)
+        return {"attention_mask": mask[None, None], "position_ids": (self.length + tree.depths(device))[None]}

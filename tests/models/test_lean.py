@@ -1,0 +1,231 @@
+"""The lean forward against transformers, family by family, and what its cache promises."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from specdemo.events import ModelInfo
+from specdemo.models import packing
+from specdemo.models.lean import LeanModel
+from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.loading import LoadedPair, is_lean
+from specdemo.models.packing import linear
+from specdemo.models.runner import LanguageModel
+from specdemo.models.transformers_runner import TransformersLanguageModel
+from specdemo.models.tree import ROOT, Tree
+from tests.tiny import CPU, Tiny
+
+SIZE = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
+FAMILIES = {
+    "llama": (LlamaForCausalLM, LlamaConfig(**SIZE, tie_word_embeddings=False)),
+    "llama, tied": (LlamaForCausalLM, LlamaConfig(**SIZE, tie_word_embeddings=True)),
+    "llama, every bias": (LlamaForCausalLM, LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True)),
+    "llama, rope llama3": (LlamaForCausalLM, LlamaConfig(**SIZE, rope_parameters=LLAMA3)),
+    "llama, rope linear": (LlamaForCausalLM, LlamaConfig(**SIZE, rope_parameters=LINEAR)),
+    "llama, no groups": (LlamaForCausalLM, LlamaConfig(**SIZE | {"num_key_value_heads": 4})),
+    "mistral": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=None)),
+    "mistral, window": (MistralForCausalLM, MistralConfig(**SIZE, sliding_window=80, head_dim=24)),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZE, tie_word_embeddings=True)),
+    "qwen2, rope yarn": (Qwen2ForCausalLM, Qwen2Config(**SIZE, rope_parameters=YARN)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZE, head_dim=32)),
+}
+
+
+def random_model(family: str) -> PreTrainedModel:
+    kind, config = FAMILIES[family]
+    torch.manual_seed(3)
+    model = kind(config).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):  # ones and zeros would hide a norm or bias that is left out
+            torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.3)
+    return model
+
+
+def lean(model: PreTrainedModel) -> LeanLanguageModel:
+    info = ModelInfo(name="random", parameters=0, dtype="fp32")
+    return LeanLanguageModel(LeanModel(model.config, dict(model.state_dict()), CPU, torch.float32), info, 96)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lean_logits_and_hidden_states_are_transformers(family: str) -> None:
+    model = random_model(family)
+    assert is_lean(model.config)
+    ids = torch.randint(96, (70,), generator=torch.Generator().manual_seed(1)).tolist()
+    runner = lean(model).runner(128)
+    parts = [runner.forward(part) for part in (ids[:1], ids[1:9], ids[9:])]
+    with torch.inference_mode():
+        out = model(torch.tensor([ids]), output_hidden_states=True)
+    torch.testing.assert_close(torch.cat([part.logits for part in parts]), out.logits[0], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        torch.cat([part.hidden for part in parts]), out.hidden_states[-1][0], atol=1e-3, rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "left_out"), [("qwen2", "bias"), ("qwen3", "q_norm"), ("llama, every bias", "down_proj.bias")]
+)
+def test_a_left_out_part_would_show(family: str, left_out: str) -> None:
+    model = random_model(family)
+    weights = {name: value for name, value in model.state_dict().items() if left_out not in name}
+    ids = torch.randint(96, (1, 20), generator=torch.Generator().manual_seed(1))
+    maimed = LeanLanguageModel(LeanModel(model.config, weights, CPU, torch.float32), lean(model).info, 96)
+    with torch.inference_mode():
+        assert (maimed.runner(32).forward(ids[0]).logits - model(ids).logits[0]).abs().max() > 1e-2
+
+
+def test_a_sliding_window_bounds_the_context() -> None:
+    assert lean(random_model("mistral, window")).max_length == 80
+    assert lean(random_model("mistral")).max_length == 256
+
+
+def test_a_scaling_that_depends_on_the_length_goes_through_transformers() -> None:
+    assert not is_lean(LlamaConfig(**SIZE, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}))
+    assert not is_lean(LlamaConfig(**SIZE, hidden_act="gelu"))
+
+
+def test_the_real_target_agrees_with_transformers_too(default_pair: LoadedPair) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from specdemo.models.wheel import default_target
+
+    ids = default_pair.tokens.encode("Write a haiku about the sea, then explain it.", chat=True)
+    with torch.inference_mode():
+        expected = AutoModelForCausalLM.from_pretrained(default_target()).eval()(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(default_pair.target.runner(64).forward(ids).logits, expected, atol=1e-3, rtol=1e-3)
+
+
+# --- Rows of different lengths ---
+
+
+def test_rows_of_a_batch_advance_by_their_own_lengths() -> None:
+    """Three rows are rolled back to different lengths and go on; each equals a runner of its own."""
+    model = lean(random_model("qwen3"))
+    texts = torch.randint(96, (3, 12), generator=torch.Generator().manual_seed(5))
+    batch = model.runner(40, batch=3)
+    batch.forward(texts)
+    batch.rollback([12, 5, 9])
+    more = torch.randint(96, (3, 4), generator=torch.Generator().manual_seed(6))
+    together = [batch.forward(more[:, :1]).logits, batch.forward(more[:, 1:]).logits]
+    assert batch.lengths == [16, 9, 13]
+    for row, kept in enumerate((12, 5, 9)):
+        alone = model.runner(40)
+        alone.prefill(texts[row, :kept].tolist())
+        expected = [alone.forward(more[row, :1]).logits, alone.forward(more[row, 1:]).logits]
+        torch.testing.assert_close(
+            torch.cat([part[row] for part in together]), torch.cat(expected), atol=1e-4, rtol=1e-4
+        )
+
+
+# --- Trees ---
+
+BRANCHING = Tree((ROOT, ROOT, 0, 0, 2, 1))
+"""Two children of the text; the first has two children and a grandchild, the second one."""
+
+
+@pytest.mark.parametrize("kind", ["lean", "transformers"])
+def test_a_node_of_a_tree_sees_its_own_branch_only(kind: str) -> None:
+    """Every node's logits are those of the text and its ancestors alone, in a plain chain."""
+    model = getattr(Tiny(8, seed=4), kind)
+    prompt, nodes = [3, 1, 4, 1, 5], [2, 6, 5, 3, 7, 0]
+    runner = model.runner(64)
+    runner.prefill(prompt)
+    out = runner.forward(nodes, BRANCHING).logits
+    for node, path in {0: [0], 1: [1], 2: [0, 2], 3: [0, 3], 4: [0, 2, 4], 5: [1, 5]}.items():
+        alone = model.runner(64)
+        expected = alone.forward([*prompt, *(nodes[i] for i in path)]).logits[-1]
+        torch.testing.assert_close(out[node], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["lean", "transformers"])
+def test_keeping_a_path_leaves_the_cache_of_a_chain(kind: str) -> None:
+    model: LanguageModel = getattr(Tiny(8, seed=4), kind)
+    prompt, nodes = [3, 1, 4, 1, 5], [2, 6, 5, 3, 7, 0]
+    runner, chain = model.runner(64), model.runner(64)
+    runner.prefill(prompt)
+    runner.forward(nodes, BRANCHING)
+    runner.keep(5, [5, 7, 9])  # the path 0, 2, 4
+    chain.prefill([*prompt, 2, 5, 7])
+    assert runner.length == chain.length == 8
+    torch.testing.assert_close(runner.forward([1, 2]).logits, chain.forward([1, 2]).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_chain_is_the_tree_of_width_one() -> None:
+    model = Tiny(8, seed=4).lean
+    tree, chain = model.runner(32), model.runner(32)
+    for runner in (tree, chain):
+        runner.prefill([3, 1, 4])
+    assert torch.equal(tree.forward([1, 5, 2], Tree((ROOT, 0, 1))).logits, chain.forward([1, 5, 2]).logits)
+
+
+def test_transformers_gives_hidden_states_when_asked() -> None:
+    tiny = Tiny(8, seed=4)
+    asked = TransformersLanguageModel(tiny.oracle, tiny.transformers.info, 8, hidden=True).runner(16)
+    torch.testing.assert_close(
+        asked.forward([1, 2, 3]).hidden, tiny.lean.runner(16).forward([1, 2, 3]).hidden, atol=1e-4, rtol=1e-4
+    )
+    assert tiny.transformers.runner(16).forward([1, 2, 3]).hidden is None
+
+
+# --- Weights ---
+
+
+def test_weights_are_taken_out_of_the_checkpoint_while_they_are_fused() -> None:
+    model = random_model("qwen3")
+    weights = dict(model.state_dict())
+    LeanModel(model.config, weights, CPU, torch.float32)
+    assert not [name for name in weights if name.startswith("model.layers")]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = torch.randn(2048, 600), torch.randn(1, 5, 600)
+    added = torch.randn(2048) if bias else None
+    fast = linear(weight, added)(x)
+    monkeypatch.setattr(packing, "can_prepack", lambda: False)
+    slow = linear(weight, added)
+    torch.testing.assert_close(fast, slow(x), atol=1e-3, rtol=1e-4)
+    assert slow.func is torch.nn.functional.linear
+
+
+def test_missing_operators_mean_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(packing, "_prepacked", refuse)
+    packing.can_prepack.cache_clear()
+    try:
+        assert not packing.can_prepack()
+        assert linear(torch.randn(2048, 600)).func is torch.nn.functional.linear
+    finally:
+        packing.can_prepack.cache_clear()
