@@ -76,7 +76,7 @@ class Token(_Event):
 
 
 class Start(_Event):
-    """The decoder is about to read the prompt. `drafter` is None in the baseline."""
+    """The decoder is about to read the prompt. `drafter` is None in the baseline; gamma 0 means chosen every round."""
 
     type: Literal["start"] = "start"
     prompt_tokens: int
@@ -94,7 +94,7 @@ class Prefill(_Event):
 
 
 class Draft(_Event):
-    """A round's draft, before the target has seen it (the page shows it as a ghost)."""
+    """A round's draft, before the target has seen it (the page shows it as a ghost). Only while recording."""
 
     type: Literal["draft"] = "draft"
     round: int
@@ -106,7 +106,8 @@ class Draft(_Event):
 class Round(_Event):
     """One pass of the target: the drafts with their verdicts, then the token that the target itself added.
 
-    `final` is None only where an end-of-text among the accepted drafts ended the round.
+    `final` is None only where an end-of-text among the accepted drafts ended the round. draft_steps: model calls of the
+    drafter, which may be one more than the drafts (None in traces that do not know).
     """
 
     type: Literal["round"] = "round"
@@ -114,6 +115,7 @@ class Round(_Event):
     start: int
     drafted: list[Token]
     final: Token | None
+    draft_steps: int | None = None
     draft_seconds: float
     verify_seconds: float
     overhead_seconds: float

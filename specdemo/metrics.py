@@ -30,6 +30,7 @@ class LaneMetrics:
     rounds: int = 0
     tokens: int = 0
     drafted: int = 0
+    draft_steps: int = 0
     tested: int = 0
     accepted: int = 0
     clock: float = 0.0
@@ -59,6 +60,7 @@ class LaneMetrics:
         self.rounds += 1
         self.tokens += emitted
         self.drafted += len(event.drafted)
+        self.draft_steps += len(event.drafted) if event.draft_steps is None else event.draft_steps
         self.gammas[len(event.drafted)] += 1
         self.tested += event.tested
         self.accepted += event.accepted
@@ -185,7 +187,7 @@ class RaceMetrics:
     @property
     def c(self) -> float | None:
         """Cost ratio: a draft step / a target step."""
-        return self._in_steps(self.speculative.draft_seconds, self.speculative.drafted)
+        return self._in_steps(self.speculative.draft_seconds, self.speculative.draft_steps)
 
     @property
     def v(self) -> float | None:
@@ -214,4 +216,4 @@ class RaceMetrics:
         gamma, rounds = lane.gammas.most_common(1)[0]
         steady = gamma > 0 and rounds >= _STEADY_SHARE * lane.rounds
         expected = theory.expected_tokens(lane.alpha, gamma) if steady else lane.tokens_per_pass
-        return theory.speedup(expected, lane.drafted / lane.rounds, c, v, o)
+        return theory.speedup(expected, lane.draft_steps / lane.rounds, c, v, o)

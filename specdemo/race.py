@@ -9,12 +9,14 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 
 import torch
 
 from specdemo.decoding.baseline import baseline
+from specdemo.decoding.gamma import Auto, Fixed
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
 from specdemo.drafters import DRAFTERS, DraftJob
@@ -98,8 +100,10 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
-        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity)
-        lanes["speculative"] = speculative(target, kind.make(job), request, settings.gamma, capacity, settings.drafter)
+        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity, settings.confidence)
+        costs = loaded.costs if kind.needs_draft else replace(loaded.costs, c=0.0)  # a lookup's step is no step
+        policy = Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
+        lanes["speculative"] = speculative(target, kind.make(job), request, policy, capacity, settings.drafter)
     return lanes
 
 

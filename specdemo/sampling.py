@@ -31,10 +31,10 @@ class Uniforms:
         self._generator = np.random.default_rng([seed, ("target", "draft").index(stream)])
         self._device = device
 
-    def draw(self, n: int) -> Tensor:
-        """n fresh uniforms [n] on the device."""
+    def draw(self, *shape: int) -> Tensor:
+        """Fresh uniforms of a shape, on the device."""
         dtype = np.float32 if self._device.type == "mps" else np.float64  # Apple's GPUs have no fp64
-        return torch.from_numpy(self._generator.random(n, dtype=dtype)).to(self._device)
+        return torch.from_numpy(self._generator.random(shape, dtype=dtype)).to(self._device)
 
 
 def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
@@ -79,16 +79,17 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a draft of n tokens.
+    """What became of a draft of n tokens. Every field stays on the device: nothing here waits for it.
 
-    accepted: how many leading drafts were kept. token: the target's own token behind them (a residual draw after a
-    rejection, the bonus after none). tested = accepted + 1 after a rejection, else n; of the tested drafts: their
-    p, q, acceptance probabilities min(1, p/q) and total variation distances TV(p, q), each [n] fp32. source: the
-    distribution that `token` was drawn from, [vocab].
+    accepted [...]: how many leading drafts were kept. token [...]: the target's own token behind them (a residual draw
+    after a rejection, the bonus after none), drawn from source [..., vocab]; p_token [...] is its probability under
+    the target. Of the drafts: p, q, acceptance probabilities min(1, p/q) and total variation distances TV(p, q), each
+    [..., n] fp32; those behind a rejection count for nothing.
     """
 
-    accepted: int
-    token: int
+    accepted: Tensor
+    token: Tensor
+    p_token: Tensor
     p: Tensor
     q: Tensor
     accept: Tensor
@@ -100,31 +101,38 @@ def verify(p: Tensor, q: Tensor, drafts: Tensor, u_accept: Tensor, u_token: Tens
     """Accept or reject n drafts from left to right (Chen et al. 2023, algorithm 2; Leviathan et al. 2023, alg. 1).
 
     Args:
-        p: target distributions [n + 1, vocab]; row i is the distribution that draft i must look drawn from, row n
-            the one behind the last draft.
-        q: the distributions the drafts were actually drawn from, [n, vocab]; one-hot for a drafter that does not
-            sample.
-        drafts: the drafted ids [n].
-        u_accept: uniforms [n] in [0, 1), one for each test.
-        u_token: a uniform [] for the token that the target adds. Independent of u_accept: reusing one would tie
+        p: target distributions [..., n + 1, vocab]; row i is the distribution that draft i must look drawn from, row
+            n the one behind the last draft. Leading dimensions, if any, are the rows of a batch.
+        q: the distributions the drafts were actually drawn from, [..., n, vocab]; one-hot for a drafter that does
+            not sample.
+        drafts: the drafted ids [..., n].
+        u_accept: uniforms [..., n] in [0, 1), one for each test.
+        u_token: a uniform [...] for the token that the target adds. Independent of u_accept: reusing one would tie
             the replacement to the rejection.
     """
-    n = len(drafts)
-    p_draft = p[:n].gather(-1, drafts[:, None])[:, 0]
-    q_draft = q.gather(-1, drafts[:, None])[:, 0]
+    n = drafts.shape[-1]
+    p_draft, q_draft = _at(p[..., :n, :], drafts), _at(q, drafts)
     accept = (p_draft / q_draft).clamp_max(1)
-    kept = u_accept < accept
-    accepted = int(kept.cumprod(0).sum())
-    source = p[n] if accepted == n else residual(p[accepted], q[accepted])
-    return Verdict(
-        accepted=accepted,
-        token=int(draw(source, u_token)),
-        p=p_draft,
-        q=q_draft,
-        accept=accept,
-        tv=(p[:n] - q).abs().sum(-1) / 2,
-        source=source,
-    )
+    accepted = (u_accept < accept).cumprod(-1).sum(-1)
+    p_here = _row(p, accepted)
+    source = p_here
+    if n:
+        # Behind a fully accepted draft there is no q: a row of zeros, whose residual is p itself.
+        q_here = _row(q, accepted.clamp_max(n - 1)) * (accepted < n).unsqueeze(-1)
+        source = residual(p_here, q_here)
+    token = draw(source, u_token)
+    overlap = torch.minimum(p[..., :n, :], q).sum(-1)
+    return Verdict(accepted, token, _at(p_here, token), p_draft, q_draft, accept, 1 - overlap, source)
+
+
+def _at(probs: Tensor, ids: Tensor) -> Tensor:
+    """Probability of each id: probs [..., vocab], ids [...] -> [...]."""
+    return probs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def _row(probs: Tensor, index: Tensor) -> Tensor:
+    """One row of each stack: probs [..., rows, vocab], index [...] -> [..., vocab]."""
+    return probs.take_along_dim(index[..., None, None], dim=-2).squeeze(-2)
 
 
 def _normalised(weights: Tensor) -> Tensor:
@@ -136,8 +144,10 @@ def _nucleus_floor(probs: Tensor, top_p: float) -> Tensor:
 
     The nucleus is the smallest set of most probable tokens whose mass reaches top_p; ties with its last are kept.
     """
-    ranked = probs.topk(min(_NUCLEUS_GUESS, probs.shape[-1]), dim=-1).values
-    if bool((ranked.sum(-1) < top_p).any()):
+    # On a GPU sorting everything is cheaper than asking whether the first look was enough: the question would wait.
+    guess = min(_NUCLEUS_GUESS, probs.shape[-1])
+    ranked = probs if probs.is_cuda else probs.topk(guess, dim=-1).values
+    if probs.is_cuda or bool((ranked.sum(-1) < top_p).any()):
         ranked = probs.sort(dim=-1, descending=True).values
     before = ranked.cumsum(-1) - ranked
     last = (before < top_p).sum(-1, keepdim=True) - 1

@@ -26,13 +26,19 @@ class SamplerSettings(BaseModel):
 
 
 class Settings(SamplerSettings):
-    """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace."""
+    """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace.
+
+    gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py). confidence: a draft
+    ends where the chance that its next token survives looks smaller; 0 never ends it.
+    """
 
     prompt: str
     chat: bool = True
     pair: str = "smollm2-135m"
     drafter: str = "draft-model"
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
+    auto_gamma: bool = False
+    confidence: float = Field(0.0, ge=0, lt=1)
     max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
     seed: int = Field(0, ge=0, lt=2**63)
     mode: Mode = "race"

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from specdemo.decoding.baseline import baseline
+from specdemo.decoding.gamma import Fixed
 from specdemo.decoding.request import Request
-from specdemo.decoding.speculative import Gamma, speculative
+from specdemo.decoding.speculative import speculative
 from specdemo.drafters import DRAFTERS, DraftJob
 from specdemo.events import Draft, End, Event, Prefill, Round, Start
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
+from tests.policies import Cycle
 from tests.tiny import Tiny
 
 GREEDY, HOT = SamplerSettings(temperature=0), SamplerSettings(temperature=1.0)
@@ -25,14 +27,15 @@ TARGET, DRAFT = Tiny(8, seed=1, max_length=512), Tiny(8, seed=2, max_length=512)
 def run(
     request: Request,
     drafter: str = "draft-model",
-    gamma: Gamma = 4,
+    gamma: int | tuple[int, ...] = 4,
     target: LanguageModel | None = None,
     draft: LanguageModel | None = None,
 ) -> Iterator[Event]:
     target, draft = target or TARGET.lean, draft or DRAFT.lean
     capacity = len(request.prompt) + request.max_tokens
     made = DRAFTERS[drafter].make(DraftJob(target, draft, request.sampler, request.seed, capacity))
-    return speculative(target, made, request, gamma, capacity, drafter)
+    policy = Fixed(gamma) if isinstance(gamma, int) else Cycle(*gamma)
+    return speculative(target, made, request, policy, capacity, drafter)
 
 
 def request(sampler: SamplerSettings = HOT, max_tokens: int = 40, **more) -> Request:
@@ -54,7 +57,7 @@ def without_times(events: list[Event]) -> list[dict]:
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_events_come_in_order_and_count_right(drafter: str) -> None:
-    events = list(run(request(), drafter))
+    events = list(run(request(record=True), drafter))
     assert isinstance(events[0], Start)
     assert isinstance(events[-1], End)
     assert [e.done for e in events if isinstance(e, Prefill)][-1] == len(PROMPT) - 1
@@ -70,9 +73,9 @@ def test_events_come_in_order_and_count_right(drafter: str) -> None:
     assert {r.round: [t.text for t in r.drafted] for r in rounds(events) if r.drafted} == drafts
 
 
-@pytest.mark.parametrize("gamma", [4, 1, lambda round_: (5, 1, 0, 3, 8)[round_ % 5]], ids=["4", "1", "changing"])
+@pytest.mark.parametrize("gamma", [4, 1, (5, 1, 0, 3, 8)], ids=["4", "1", "changing"])
 @pytest.mark.parametrize("runner", ["lean", "transformers"])
-def test_a_draft_equal_to_the_target_is_always_accepted(gamma: Gamma, runner: str) -> None:
+def test_a_draft_equal_to_the_target_is_always_accepted(gamma: int | tuple[int, ...], runner: str) -> None:
     """200 greedy tokens: any token missing from the draft's cache, or a wrong position, would show here."""
     model = getattr(TARGET, runner)
     events = list(run(request(GREEDY, 200), "draft-model", gamma, model, model))

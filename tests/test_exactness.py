@@ -16,15 +16,18 @@ import specdemo.decoding.speculative as speculative_module
 import specdemo.drafters.draft_model as draft_module
 import specdemo.sampling as sampling
 from specdemo.decoding.baseline import baseline
+from specdemo.decoding.gamma import Auto, Fixed, Policy
 from specdemo.decoding.request import Request
-from specdemo.decoding.speculative import Gamma, speculative
+from specdemo.decoding.speculative import speculative
 from specdemo.drafters import DRAFTERS, DraftJob
 from specdemo.drafters.base import Proposal
 from specdemo.events import Event, Round
+from specdemo.models.costs import Costs
 from specdemo.models.lean_runner import LeanRunner
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 from tests.exact import Text, joint_distribution, p_value
+from tests.policies import Cycle
 from tests.tiny import Tiny
 
 VOCAB = {1: 5, 2: 5, 3: 4, 4: 3, 5: 3}  # smaller for longer drafts, so that every text can be enumerated
@@ -61,17 +64,19 @@ def sample(
     draft: LanguageModel,
     drafter: str,
     sampler: SamplerSettings,
-    gamma: Gamma,
+    gamma: int | Callable[[], Policy],
     length: int,
     samples: int = SAMPLES,
+    confidence: float = 0.0,
 ) -> list[Text]:
     prompt = prompt_of(target.vocab_size)
     capacity = len(prompt) + 3 * length  # room for planted bugs that leave rejected tokens in the cache
     texts = []
     for seed in range(samples if sampler.temperature else 3):
         request = Request(prompt, sampler, length, decode=str, seed=seed)
-        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity))
-        texts.append(emitted(speculative(target, made, request, gamma, capacity)))
+        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence))
+        policy = Fixed(gamma) if isinstance(gamma, int) else gamma()
+        texts.append(emitted(speculative(target, made, request, policy, capacity)))
     return texts
 
 
@@ -103,7 +108,27 @@ def test_it_holds_while_gamma_changes_from_round_to_round() -> None:
     target, draft = pair_for(3)
     sampler = SAMPLERS["temperature"]
     expected = joint_distribution(target.oracle, prompt_of(target.vocab), 5, sampler)
-    texts = sample(target.lean, draft.lean, "draft-model", sampler, lambda round_: (2, 0, 3, 1)[round_ % 4], 5)
+    texts = sample(target.lean, draft.lean, "draft-model", sampler, lambda: Cycle(2, 0, 3, 1), 5)
+    assert p_value(texts, expected) > 1e-3
+
+
+@pytest.mark.parametrize("sampler", ["temperature", "top_p"])
+def test_it_holds_while_gamma_is_chosen_live(sampler: str) -> None:
+    target, draft = pair_for(3)
+    costs = Costs(c=0.1, v=tuple(1 + 0.05 * k for k in range(17)), o=0.05)
+    expected = joint_distribution(target.oracle, prompt_of(target.vocab), 5, SAMPLERS[sampler])
+    texts = sample(target.lean, draft.lean, "draft-model", SAMPLERS[sampler], lambda: Auto(costs), 5)
+    assert p_value(texts, expected) > 1e-3
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "lookup-then-draft"])
+@pytest.mark.parametrize("confidence", [0.1, 0.3, 0.6])
+def test_it_holds_while_unsure_drafts_end_early(drafter: str, confidence: float) -> None:
+    """The tiny draft's largest probability is often below 0.6, so drafts of every length occur."""
+    target, draft = pair_for(3)
+    sampler = SAMPLERS["temperature"]
+    expected = joint_distribution(target.oracle, prompt_of(target.vocab), 5, sampler)
+    texts = sample(target.lean, draft.lean, drafter, sampler, 3, 5, confidence=confidence)
     assert p_value(texts, expected) > 1e-3
 
 

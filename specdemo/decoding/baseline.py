@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.recording import target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
@@ -24,6 +26,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
 
     yield Start(prompt_tokens=len(request.prompt))
     yield from transcript.prefill(clock)
+    clock.phases()
 
     while (reason := transcript.ended()) is None:
         context, start = transcript.context, transcript.tokens
@@ -32,15 +35,17 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         logits = runner.forward(context[-1:]).logits
         clock.lap()
         p = probabilities(logits, request.sampler)
-        token = int(draw(p, uniforms.draw(1)))
-        context.append(token)
-        verify_seconds, overhead_seconds = clock.stop()
+        drawn = draw(p, uniforms.draw(1))
+        token, p_token = torch.cat((drawn, p[0, drawn])).tolist()
+        context.append(int(token))
+        clock.stop()
 
+        verify_seconds, overhead_seconds = clock.phases()
         yield Round(
             round=start,
             start=start,
             drafted=[],
-            final=target_token(transcript, token, "plain", p[0], top_lists(transcript, logits[0], p[0])),
+            final=target_token(transcript, int(token), "plain", p_token, top_lists(transcript, logits[0], p[0])),
             draft_seconds=0.0,
             verify_seconds=verify_seconds,
             overhead_seconds=overhead_seconds,

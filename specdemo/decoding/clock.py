@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 
 import torch
 
 
 class Clock:
-    """Runs between `start` and `stop`, counts laps, and stands still otherwise (while the page is fed, text is
+    """Runs between `start` and `stop`, counts phases, and stands still otherwise (while the page is fed, text is
     decoded, or the other lane has the device).
 
-    On CUDA the marks are events in the stream, so measuring forces no synchronisation: a lap is read when the
-    round's result has reached the host anyway.
+    On CUDA the marks are events in the stream, so measuring forces no synchronisation: times are read from them only
+    when somebody asks, which is after the round's result has reached the host anyway.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
-        self._marks: list = []
-        self.seconds = 0.0
+        self._since = None
+        self._phases: list[tuple] = []  # (mark, mark), not yet read
+        self._read = 0.0
 
     def start(self) -> None:
-        self._marks = [self._mark()]
+        self._since = self._mark()
 
     def lap(self) -> None:
         """End one phase and begin the next."""
-        self._marks.append(self._mark())
+        now = self._mark()
+        self._phases.append((self._since, now))
+        self._since = now
 
-    def stop(self) -> list[float]:
-        """Seconds of each phase since `start`; their sum joins `seconds`."""
+    def stop(self) -> None:
+        """End a phase and stand still."""
         self.lap()
-        if self._cuda:
-            self._marks[-1].synchronize()
-        laps = [self._between(a, b) for a, b in itertools.pairwise(self._marks)]
-        self.seconds += sum(laps)
-        return laps
+        self._since = None
+
+    def phases(self) -> list[float]:
+        """Seconds of each phase since this was last asked."""
+        phases, self._phases = self._phases, []
+        if self._cuda and phases:
+            phases[-1][1].synchronize()
+        seconds = [self._between(*phase) for phase in phases]
+        self._read += sum(seconds)
+        return seconds
+
+    @property
+    def seconds(self) -> float:
+        """Compute time so far: the phases asked for and those still to be."""
+        if self._cuda and self._phases:
+            self._phases[-1][1].synchronize()
+        return self._read + sum(self._between(*phase) for phase in self._phases)
 
     def _mark(self):
         if not self._cuda:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specdemo.decoding.request import Transcript
+from specdemo.drafters.base import Proposal
 from specdemo.events import Candidate, Outcome, Token, TopLists
 from specdemo.sampling import Verdict
 
@@ -17,37 +18,69 @@ TOP = 8
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of the target over n drafts and what was decided.
+    """One pass of the target over n drafts and what was decided, on the host.
 
-    start: position of the first draft in the text. drafts: their ids. logits, p: [n + 1, vocab]. q: [n, vocab].
-    u: the uniforms of the tests, [n]. kept: drafts that entered the text, fewer than were accepted where an end of
-    text lies among them.
+    start: position of the first draft in the text. drafts: their ids. accepted, token, p_token, p, q, accept, tv: see
+    `Verdict`. u: the uniforms of the tests. logits, probs: what the target said, [n + 1, vocab], and full_q, source
+    beside them: still on the device, for top lists alone.
     """
 
     start: int
     drafts: list[int]
+    accepted: int
+    token: int
+    p_token: float
+    p: list[float]
+    q: list[float]
+    accept: list[float]
+    tv: list[float]
+    u: list[float]
     logits: Tensor
-    p: Tensor
-    q: Tensor
-    u: Tensor
-    verdict: Verdict
-    kept: int
+    probs: Tensor
+    full_q: Tensor
+    source: Tensor
 
 
-def drafted_tokens(done: Pass, transcript: Transcript) -> list[Token]:
-    """Every draft with what became of it. To be called before the transcript's text moves on."""
+def fetch(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, verdict: Verdict) -> Pass:
+    """Bring a round's decisions to the host, in one transfer: the only time a round waits for the device."""
+    n, v = len(proposal), verdict
+    single = torch.stack([v.accepted.to(u.dtype), v.token.to(u.dtype), v.p_token.to(u.dtype)])
+    several = [x.to(u.dtype) for x in (proposal.ids, v.p, v.q, v.accept, v.tv, u[:n])]
+    accepted, token, p_token, *rest = torch.cat([single, *several]).tolist()
+    ids, p, q, accept, tv, tests = (rest[i * n : (i + 1) * n] for i in range(6))
+    return Pass(
+        start,
+        [int(i) for i in ids],
+        int(accepted),
+        int(token),
+        p_token,
+        p,
+        q,
+        accept,
+        tv,
+        tests,
+        logits,
+        probs,
+        proposal.q,
+        v.source,
+    )
+
+
+def drafted_tokens(done: Pass, kept: int, transcript: Transcript) -> list[Token]:
+    """Every draft with what became of it; the first `kept` entered the text, fewer than were accepted where an end of
+    text lies among them. To be called before the transcript's text moves on."""
     pieces = transcript.text.peek(done.drafts)
-    return [_drafted(done, transcript, i, piece) for i, piece in enumerate(pieces)]
+    return [_drafted(done, kept, transcript, i, piece) for i, piece in enumerate(pieces)]
 
 
-def target_token(transcript: Transcript, token: int, outcome: Outcome, p: Tensor, top: TopLists | None) -> Token:
-    """The token that the target itself drew from p [vocab]; it is the last of the transcript's context."""
+def target_token(transcript: Transcript, token: int, outcome: Outcome, p: float, top: TopLists | None) -> Token:
+    """The token that the target itself drew, with its probability; it is the last of the transcript's context."""
     return Token(
         id=token,
         text=transcript.text.push(token),
         outcome=outcome,
         position=transcript.tokens - 1,
-        p=float(p[token]),
+        p=p,
         top=top,
     )
 
@@ -72,20 +105,21 @@ def top_lists(
     return TopLists(p=top(p), q=top(q), residual=top(residual), plain=top(torch.softmax(logits, -1)))
 
 
-def _drafted(done: Pass, transcript: Transcript, i: int, piece: str) -> Token:
-    verdict, token, position = done.verdict, done.drafts[i], done.start + i
-    if i > verdict.accepted:
-        return Token(id=token, text=piece, outcome="discarded", position=position, q=float(done.q[i, token]))
-    rejected = i == verdict.accepted
+def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) -> Token:
+    token, position = done.drafts[i], done.start + i
+    if i > done.accepted:
+        return Token(id=token, text=piece, outcome="discarded", position=position, q=done.q[i])
+    rejected = i == done.accepted
+    residual = done.source if rejected else None
     return Token(
         id=token,
         text=piece,
-        outcome="rejected" if rejected else "accepted" if i < done.kept else "cut",
+        outcome="rejected" if rejected else "accepted" if i < kept else "cut",
         position=position,
-        p=float(verdict.p[i]),
-        q=float(verdict.q[i]),
-        accept=float(verdict.accept[i]),
-        u=float(done.u[i]),
-        tv=float(verdict.tv[i]),
-        top=top_lists(transcript, done.logits[i], done.p[i], done.q[i], verdict.source if rejected else None),
+        p=done.p[i],
+        q=done.q[i],
+        accept=done.accept[i],
+        u=done.u[i],
+        tv=done.tv[i],
+        top=top_lists(transcript, done.logits[i], done.probs[i], done.full_q[i], residual),
     )

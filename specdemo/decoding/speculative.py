@@ -7,39 +7,40 @@ alone, whatever the drafter proposes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+import torch
 
 from specdemo.decoding.clock import Clock
-from specdemo.decoding.recording import Pass, drafted_tokens, target_token, top_lists
+from specdemo.decoding.gamma import Policy
+from specdemo.decoding.recording import Pass, drafted_tokens, fetch, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
 from specdemo.models.runner import LanguageModel
 from specdemo.sampling import Uniforms, probabilities, verify
 
-Gamma = int | Callable[[int], int]
-"""Drafts a round: a number, or a function of the round's index."""
-
 
 def speculative(
-    target: LanguageModel, drafter: Drafter, request: Request, gamma: Gamma, capacity: int, name: str = "drafter"
+    target: LanguageModel, drafter: Drafter, request: Request, policy: Policy, capacity: int, name: str = "drafter"
 ) -> Iterator[Event]:
-    """Decode with drafts of `gamma` tokens; yields Start, Prefill..., then Draft and Round in turn, and End.
+    """Decode with drafts as long as `policy` asks for; yields Start, Prefill..., then a Round for every pass, and End.
 
-    capacity: tokens of prompt and answer together that caches must hold (the context limit at most). The generator
-    may be closed at any event; everything it holds is its own.
+    With recording on, a Draft event comes before each round that has one. capacity: tokens of prompt and answer
+    together that caches must hold (the context limit at most). The generator may be closed at any event; everything
+    it holds is its own.
     """
     runner = target.runner(capacity)
     transcript = Transcript(request, runner)
     clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
-    length = gamma if callable(gamma) else lambda _: gamma
 
-    yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=length(0))
+    yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=policy.gamma)
     yield from transcript.prefill(clock)
     clock.start()
     drafter.prefill(request.prompt, request.stop)
     clock.stop()
     yield transcript.prefilled(clock)
+    clock.phases()
 
     while (reason := transcript.ended()) is None:
         context = transcript.context
@@ -47,38 +48,42 @@ def speculative(
 
         # A round emits one token more than it drafts: never draft what could not be emitted.
         clock.start()
-        proposal = drafter.propose(context, min(length(transcript.rounds), transcript.room - 1), request.stop)
-        (draft_seconds,) = clock.stop()
-        drafts = proposal.ids.tolist()
-        if drafts:
-            yield Draft(round=transcript.rounds, start=start, texts=transcript.text.peek(drafts), clock=clock.seconds)
+        proposal = drafter.propose(context, min(policy.choose(), transcript.room - 1), request.stop)
+        clock.stop()
+        if request.record and len(proposal):
+            texts = transcript.text.peek(proposal.ids.tolist())
+            yield Draft(round=transcript.rounds, start=start, texts=texts, clock=clock.seconds)
         if request.stop():
             continue
 
         # One pass scores everything: row i of the logits stands behind the context and i drafts, so it is the
         # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus.
         clock.start()
-        logits = runner.forward([context[-1], *drafts]).logits
+        last = proposal.ids.new_tensor(context[-1:])
+        logits = runner.forward(torch.cat((last, proposal.ids))).logits
         clock.lap()
         p = probabilities(logits, request.sampler)
-        u = uniforms.draw(len(drafts) + 1)
+        u = uniforms.draw(len(proposal) + 1)
         verdict = verify(p, proposal.q, proposal.ids, u[:-1], u[-1])
-        runner.rollback(n + verdict.accepted)
-        drafter.rollback(n + verdict.accepted)
-        emitted = _until_end([*drafts[: verdict.accepted], verdict.token], request.eos_ids)
+        done = fetch(start, proposal, logits, p, u, verdict)
+        runner.rollback(n + done.accepted)
+        drafter.rollback(n + done.accepted)
+        policy.learn(proposal.steps, len(proposal), done.accepted)
+        emitted = _until_end([*done.drafts[: done.accepted], done.token], request.eos_ids)
         context.extend(emitted)
-        verify_seconds, overhead_seconds = clock.stop()
+        clock.stop()
 
-        kept = min(len(emitted), verdict.accepted)
-        done = Pass(start, drafts, logits, p, proposal.q, u[:-1], verdict, kept)
-        drafted = drafted_tokens(done, transcript)
+        kept = min(len(emitted), done.accepted)
+        drafted = drafted_tokens(done, kept, transcript)
         for token in emitted[:kept]:
             transcript.text.push(token)
+        draft_seconds, verify_seconds, overhead_seconds = clock.phases()
         yield Round(
             round=transcript.rounds,
             start=start,
             drafted=drafted,
             final=_final(done, transcript) if len(emitted) > kept else None,
+            draft_steps=proposal.steps,
             draft_seconds=draft_seconds,
             verify_seconds=verify_seconds,
             overhead_seconds=overhead_seconds,
@@ -91,11 +96,11 @@ def speculative(
 
 def _final(done: Pass, transcript: Transcript) -> Token:
     """The token behind the accepted drafts, by the name of what it was drawn from."""
-    row = done.verdict.accepted
+    row = done.accepted
     outcome: Outcome = "plain" if not done.drafts else "bonus" if row == len(done.drafts) else "resampled"
     # The lists of a rejected position stand with the rejected draft.
-    top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.p[row])
-    return target_token(transcript, done.verdict.token, outcome, done.p[row], top)
+    top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.probs[row])
+    return target_token(transcript, done.token, outcome, done.p_token, top)
 
 
 def _until_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:

@@ -19,18 +19,22 @@ Stop = Callable[[], bool]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from."""
+    """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from.
+
+    steps: model calls that it took, one more than n where the last only showed that drafting on was no use.
+    """
 
     ids: Tensor
     q: Tensor
+    steps: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @classmethod
-    def none(cls, vocab_size: int, device: torch.device) -> Proposal:
+    def none(cls, vocab_size: int, device: torch.device, steps: int = 0) -> Proposal:
         """No draft: the target decodes plainly this round."""
-        return cls(torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, vocab_size, device=device))
+        return cls(torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, vocab_size, device=device), steps)
 
     @classmethod
     def certain(cls, ids: list[int], vocab_size: int, device: torch.device) -> Proposal:

@@ -145,7 +145,7 @@ class LeanModel:
         return Place(new, new.stop, cache.cos[new], cache.sin[new], mask)
 
     def place_ragged(self, cache: KVCache, k: int, starts: Tensor, end: int) -> Place:
-        """Behind `starts` [batch], which may differ and stay on the device; attention reads `end` slots of every row."""
+        """Behind `starts` [batch], which may differ and stay on the device; attention reads `end` slots of each row."""
         slots = starts[:, None] + torch.arange(k, device=self.device)
         mask = torch.arange(end, device=self.device) <= slots[..., None]
         cos, sin = cache.cos[slots][:, None], cache.sin[slots][:, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
+from specdemo.models.costs import TEXTBOOK, Costs, measure_costs
 from specdemo.models.device import dtype_name
 from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
@@ -40,12 +41,14 @@ _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works)."""
+    """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works); `costs` are what
+    its rounds cost on this machine."""
 
     pair: Pair
     tokens: Tokens
     target: LanguageModel
     draft: LanguageModel | None
+    costs: Costs = TEXTBOOK
 
 
 def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
@@ -71,7 +74,8 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
     loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft)
     with _explained(pair.label):
         warm_up(loaded, progress)
-    return loaded
+        progress("Measuring costs", None)
+        return replace(loaded, costs=measure_costs(loaded.target, loaded.draft))
 
 
 def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:

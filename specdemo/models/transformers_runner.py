@@ -74,7 +74,7 @@ class TransformersRunner:
         )
 
     def _as_tree(self, tree: Tree) -> dict[str, Tensor]:
-        """A mask of the model's own kind, [1, 1, k, length + k]: 0 where a node may look, the least number elsewhere."""
+        """A mask of the model's kind, [1, 1, k, length + k]: 0 where a node may look, the least number elsewhere."""
         device, dtype = self.weights.device, self.weights.model.dtype
         seen = torch.nn.functional.pad(tree.mask(device), (self.length, 0), value=True)
         mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, torch.finfo(dtype).min)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class Dataset:
         self.train: dict[tuple[int, str], list[_Row]] = {}  # by (row length, source), a source being a key of _WEIGHTS
         self.held_out: list[_Row] = []
         self._seen: set[str] = set()
+        self._validation: list[_Row] = []
         self.refresh()
 
     def refresh(self) -> int:
@@ -101,9 +103,13 @@ class Dataset:
         return _collate([rows[i] for i in generator.integers(len(rows), size=count)], student, join)
 
     def validation(self, student: Student, rows: int = 96, at_once: int = 8) -> list[Batch]:
-        """The first held-out rows as batches: the same ones each time once there are enough."""
-        chosen = self.held_out[:rows]
-        return [_collate(chosen[i : i + at_once], student, 1) for i in range(0, len(chosen), at_once)]
+        """Held-out rows of every length and source as batches; the same ones for as long as this dataset lives."""
+        if len(self._validation) < rows:
+            spread = self.held_out[:: max(1, len(self.held_out) // rows)][:rows]
+            self._validation = sorted(spread, key=lambda row: row.length)
+        groups = [list(group) for _, group in itertools.groupby(self._validation, key=lambda row: row.length)]
+        parts = [group[i : i + at_once] for group in groups for i in range(0, len(group), at_once)]
+        return [_collate(part, student, 1) for part in parts]
 
 
 def _collate(rows: list[_Row], student: Student, join: int) -> Batch:

@@ -19,7 +19,14 @@ from specdemo.training import measure as measuring
 from specdemo.training.dataset import Dataset
 from specdemo.training.distill import Recipe, Report, Trainer
 from specdemo.training.questions import Composed, Listed
-from specdemo.training.student import Student, choose_vocabulary, export, make_config, project_embedding
+from specdemo.training.student import (
+    Student,
+    carry_embedding,
+    choose_vocabulary,
+    export,
+    make_config,
+    project_embedding,
+)
 from specdemo.training.target import Target, fast_dtype, load_target
 
 console = Console()
@@ -85,14 +92,15 @@ def draft(
 ) -> None:
     """Distil a draft of `shape` (make_config's arguments by name) from the shards in `data`; export it to `out`.
 
-    `work` holds the run's state. `start` is another run's folder, whose weights and vocabulary a new run begins with.
+    `work` holds the run's state. `start` is the folder of another run, of the same shape, whose weights this one begins
+    with.
     """
     torch.manual_seed(recipe.seed)
     teacher, dataset = load_target(target, device), Dataset(data)
     if not dataset.train:
         raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
     resume = resume and (work / "state.pt").exists()
-    student = _new_student(teacher, dataset, work if resume else start, shape)
+    student = _new_student(teacher, dataset, work if resume else None, start, shape)
     trainer = Trainer(student.to(device), dataset, recipe, work, fast_dtype(device))
     if resume:
         trainer.resume()
@@ -101,19 +109,33 @@ def draft(
     _train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
 
 
-def _new_student(teacher: Target, dataset: Dataset, run: Path | None, shape: dict[str, int]) -> Student:
-    """A student with the weights of an earlier run, or one that starts from the target's embedding."""
+def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start: Path | None, shape: dict) -> Student:
+    """A resumed run's student, or a new one whose vocabulary is chosen from the text there is now.
+
+    A new one begins with the weights of the run in `start`, its embedding carried over to the new vocabulary, or with
+    the target's embedding alone.
+    """
     size = teacher.weights["model.embed_tokens.weight"].shape[0]
-    if run:
-        state = torch.load(run / "state.pt", weights_only=True)
-        student = Student(LlamaConfig(**state["config"]), state["vocab_ids"].long(), size)
-        student.load_state_dict(state["student"])
-        return student
+    if resumed:
+        return _load_student(resumed, size)
     vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape["vocab"])
+    earlier = _load_student(start, size) if start else None
     config = make_config(teacher.config, **shape | {"vocab": len(vocab_ids)})
     student = Student(config, vocab_ids, size)
     with torch.no_grad():
-        student.embed_tokens.weight.copy_(project_embedding(teacher, vocab_ids, config.hidden_size))
+        if earlier is None:
+            student.embed_tokens.weight.copy_(project_embedding(teacher, vocab_ids, config.hidden_size))
+        else:
+            kept = {name: value for name, value in earlier.state_dict().items() if not name.startswith("embed_tokens")}
+            student.load_state_dict(kept, strict=False)
+            student.embed_tokens.weight.copy_(carry_embedding(teacher, earlier, vocab_ids))
+    return student
+
+
+def _load_student(run: Path, target_vocab: int) -> Student:
+    state = torch.load(run / "state.pt", weights_only=True)
+    student = Student(LlamaConfig(**state["config"]), state["vocab_ids"].long(), target_vocab)
+    student.load_state_dict(state["student"])
     return student
 
 

@@ -160,6 +160,23 @@ def project_embedding(target: Target, vocab_ids: Tensor, width: int) -> Tensor:
     return projected * (0.7 / projected[:-1].norm(dim=-1).mean())
 
 
+def carry_embedding(target: Target, earlier: Student, vocab_ids: Tensor) -> Tensor:
+    """The embedding of an earlier student for another vocabulary, [vocab + 1, width].
+
+    Tokens that it knew keep their rows. Where it learned to put a token follows the target's own embedding to a good
+    part, so a linear fit over the known ones says where the new ones begin.
+    """
+    table = target.weights["model.embed_tokens.weight"].float()
+    known, rows = table[earlier.vocab_ids], earlier.embed_tokens.weight.detach()
+    mean = rows[:-1].mean(0)
+    fit = torch.linalg.lstsq(known - known.mean(0), rows[:-1] - mean).solution
+    carried = (table[vocab_ids] - known.mean(0)) @ fit + mean
+    places = earlier.draft_ids[vocab_ids]
+    same = places < len(earlier.vocab_ids)
+    carried[same] = rows[places[same]]
+    return torch.cat((carried, rows[-1:]))
+
+
 def export(student: Student, folder: Path, facts: dict) -> None:
     """Write config.json (with `facts` under "specdemo") and model.safetensors, the latter in bfloat16."""
     from safetensors.torch import save_file

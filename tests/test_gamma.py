@@ -1,0 +1,209 @@
+"""How gamma is chosen, and what a choice may cost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+from torch.overrides import TorchFunctionMode
+
+from specdemo import theory
+from specdemo.decoding.baseline import baseline
+from specdemo.decoding.gamma import Auto, Fixed
+from specdemo.decoding.request import Request
+from specdemo.decoding.speculative import speculative
+from specdemo.drafters import DRAFTERS, DraftJob
+from specdemo.events import Round
+from specdemo.models.costs import TEXTBOOK, Costs, _between, measure_costs
+from specdemo.models.loading import LoadedPair
+from specdemo.settings import SamplerSettings
+from tests.tiny import Tiny
+
+COSTS = Costs(c=0.06, v=tuple(1 + 0.05 * k for k in range(17)), o=0.05)
+
+
+def write(policy: Auto, alphas: list[float], tokens: int, seed: int = 0) -> tuple[float, Counter]:
+    """Write a text whose drafts are accepted with alphas[i] at token i; target steps used, and gammas chosen."""
+    rng, time_used, chosen, at = random.Random(seed), 0.0, Counter(), 0
+    while at < tokens:
+        gamma = policy.choose()
+        chosen[gamma] += 1
+        accepted = 0
+        while accepted < gamma and rng.random() < alphas[min(at, len(alphas) - 1)]:
+            accepted += 1
+        policy.learn(gamma, gamma, accepted)
+        time_used += COSTS.round(gamma, gamma)
+        at += accepted + 1
+    return time_used, chosen
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7, 0.9])
+def test_auto_finds_the_gamma_that_the_formula_recommends(alpha: float) -> None:
+    gains = {g: theory.expected_tokens(alpha, g) / COSTS.round(g, g) for g in range(17)}
+    best = max(gains.values())
+    _, chosen = write(Auto(COSTS), [alpha], 2000)
+    mean_gain = sum(gains[g] * n for g, n in chosen.items()) / chosen.total()
+    assert mean_gain > 0.97 * best
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_hopeless_text_costs_at_most_five_percent(seed: int) -> None:
+    for tokens in (64, 128, 400):
+        used, _ = write(Auto(COSTS), [0.02], tokens, seed)
+        assert used < 1.05 * tokens
+
+
+def test_a_text_that_becomes_predictable_is_noticed_from_plain_decoding() -> None:
+    policy = Auto(COSTS)
+    _, before = write(policy, [0.0], 200)
+    assert before.most_common(1)[0][0] == 0
+    _, after = write(policy, [0.95], 400)
+    assert after[0] < 0.25 * after.total()
+    assert max(after) >= 4
+
+
+def test_a_drafter_too_unsure_to_draft_counts_against_drafting() -> None:
+    policy = Auto(COSTS)
+    for _ in range(40):
+        policy.learn(steps=1 if policy.choose() else 0, drafted=0, accepted=0)
+    assert policy.choose() == 0
+
+
+def test_a_lookup_that_found_nothing_says_nothing() -> None:
+    policy = Auto(COSTS)
+    before = policy.alpha
+    policy.choose()
+    policy.learn(steps=0, drafted=0, accepted=0)
+    assert policy.alpha == before
+
+
+def test_no_belief_outlives_its_run() -> None:
+    spoiled = Auto(COSTS)
+    write(spoiled, [0.0], 100)
+    assert Auto(COSTS).choose() == Auto(COSTS).choose() > 0 == spoiled.choose()
+
+
+def test_fixed_is_fixed() -> None:
+    policy = Fixed(3)
+    policy.learn(3, 3, 0)
+    assert policy.choose() == policy.gamma == 3
+
+
+# --- Costs ---
+
+
+def test_costs_between_measured_lengths_lie_on_a_line() -> None:
+    points = {1: 10.0, 5: 14.0, 9: 15.0}
+    assert [_between(points, k) for k in (1, 3, 9, 12)] == [10, 12, 15, 15]
+
+
+def test_a_round_costs_what_its_parts_cost() -> None:
+    assert COSTS.round(0, 0) == 1
+    assert COSTS.round(4, 4) == pytest.approx(4 * 0.06 + 1.2 + 0.05)
+    assert COSTS.round(1, 0) == pytest.approx(1.06)
+    assert TEXTBOOK.round(0, 0) == 1
+
+
+def test_costs_of_the_default_pair_are_measured_in_two_seconds(default_pair: LoadedPair) -> None:
+    start = time.perf_counter()
+    costs = measure_costs(default_pair.target, default_pair.draft)
+    assert time.perf_counter() - start < 4  # two on a quiet machine
+    assert 0.01 < costs.c < 0.3
+    assert costs.v[0] == 1
+    assert 1 <= costs.v[16] < 6
+    assert 0 <= costs.o < 0.5
+    assert default_pair.costs != TEXTBOOK
+
+
+# --- What a round may wait for ---
+
+
+class Waits(TorchFunctionMode):
+    """Notes every call that brings a tensor's values to the host, with its size."""
+
+    CALLS = frozenset({"tolist", "item", "numpy", "cpu", "__int__", "__float__", "__bool__", "__index__", "nonzero"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") in self.CALLS:
+            self.sizes.append(args[0].numel())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "lookup-then-draft", None])
+def test_a_round_waits_for_the_device_once_and_never_for_a_whole_vocabulary(
+    drafter: str | None, temperature: float
+) -> None:
+    vocab = 300
+    target, draft = Tiny(vocab, seed=1).lean, Tiny(vocab, seed=2).lean
+    sampler = SamplerSettings(temperature=temperature, top_k=20 if temperature else 0)
+    request = Request([1, 2, 3, 1, 2, 3, 1, 2], sampler, 24, decode=str)
+    events = baseline(target, request, 40)
+    if drafter:
+        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, 0, 40))
+        events = speculative(target, made, request, Fixed(3), 40)
+    rounds = 0
+    while True:
+        with Waits() as waits:
+            event = next(events, None)
+        if event is None:
+            break
+        if isinstance(event, Round):
+            rounds += 1
+            assert len(waits.sizes) == 1
+        assert all(size < vocab / 4 for size in waits.sizes)
+    assert rounds > 3
+
+
+# --- A draft that ends early ---
+
+
+def test_a_draft_ends_before_the_token_that_it_doubts() -> None:
+    target, draft = Tiny(8, seed=1).lean, Tiny(8, seed=2).lean
+    prompt = [3, 1, 4, 1, 5]
+    sampler = SamplerSettings(temperature=0)
+    context, survival, expected = list(prompt), 1.0, 0
+    while True:
+        row = draft.runner(32).forward(context).logits[-1]
+        survival *= float(row.softmax(-1).amax())
+        if survival < 0.35:
+            break
+        expected += 1
+        context.append(int(row.argmax()))
+    made = DRAFTERS["draft-model"].make(DraftJob(target, draft, sampler, 0, 32, confidence=0.35))
+    made.prefill(prompt, lambda: False)
+    proposal = made.propose(prompt, 12, lambda: False)
+    assert 0 < expected < 12
+    assert proposal.ids.tolist() == context[len(prompt) :]
+    assert proposal.steps == expected + 1
+
+
+def test_confidence_zero_never_ends_a_draft() -> None:
+    target, draft = Tiny(8, seed=1).lean, Tiny(8, seed=2).lean
+    made = DRAFTERS["draft-model"].make(DraftJob(target, draft, SamplerSettings(temperature=0), 0, 32))
+    made.prefill([3, 1, 4], lambda: False)
+    proposal = made.propose([3, 1, 4], 12, lambda: False)
+    assert len(proposal) == proposal.steps == 12
+
+
+def test_drafts_of_a_run_vary_with_confidence_and_the_text_does_not() -> None:
+    target, draft = Tiny(8, seed=1).lean, Tiny(8, seed=2).lean
+    sampler = SamplerSettings(temperature=0)
+    request = Request([3, 1, 4, 1, 5, 2, 6, 5], sampler, 60, decode=str)
+
+    def run(confidence: float) -> tuple[list[int], set[int]]:
+        made = DRAFTERS["draft-model"].make(DraftJob(target, draft, sampler, 0, 80, confidence))
+        rounds = [e for e in speculative(target, made, request, Fixed(5), 80) if isinstance(e, Round)]
+        return [t.id for r in rounds for t in r.emitted], {len(r.drafted) for r in rounds}
+
+    plain, full = run(0.0)
+    early, lengths = run(0.3)
+    assert early == plain
+    assert max(lengths) < max(full)
+    assert len(early) == 60
