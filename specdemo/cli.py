@@ -25,6 +25,12 @@ Target = Annotated[str | None, typer.Option(help="A target of your own: a folder
 Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
+Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup or lookup-then-draft.")]
+Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
+Confidence = Annotated[float, typer.Option(help="End a draft where its next token survives with less; 0 is never.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+MaxTokens = Annotated[int, typer.Option(help="Longest answer.")]
+Seed = Annotated[int, typer.Option(help="Fixes every draw.")]
 
 
 @app.callback()
@@ -60,11 +66,12 @@ def serve(
 def run(
     prompt: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
     prompts: Annotated[Path | None, typer.Option(help='A file of {"category", "prompt"} lines instead.')] = None,
-    drafter: Annotated[str, typer.Option(help="draft-model or prompt-lookup.")] = "draft-model",
-    gamma: Annotated[int, typer.Option(help="Drafts a round.")] = 4,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
-    seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
+    drafter: Drafter = "draft-model",
+    gamma: Gamma = "4",
+    confidence: Confidence = 0.0,
+    temperature: Temperature = 0.0,
+    max_tokens: MaxTokens = 128,
+    seed: Seed = 0,
     trace: Annotated[Path | None, typer.Option(help="Write the race of PROMPT to this file, as JSON.")] = None,
     target: Target = None,
     draft: Draft = None,
@@ -83,7 +90,13 @@ def run(
     console = Console()
     with explained():
         chosen = choose_device(device)
-        base = {"drafter": drafter, "gamma": gamma, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        base = {
+            "drafter": drafter,
+            "confidence": confidence,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "seed": seed,
+        } | gamma_settings(gamma)
         asked = read_prompts(prompts) if prompts else []
         one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
         use_cpu_quota()
@@ -96,6 +109,16 @@ def run(
         terminal.show(kept, metrics, console)
         if trace:
             trace.write_text(kept.to_json(), encoding="utf-8")
+
+
+def gamma_settings(text: str) -> dict[str, int | bool]:
+    """What `--gamma` asks for, as settings."""
+    if text == "auto":
+        return {"auto_gamma": True}
+    try:
+        return {"gamma": int(text)}
+    except ValueError:
+        raise UserError(f"Gamma is {text!r}: it should be a number of drafts or auto.") from None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
     capacity: tokens of prompt and answer together that the cache must hold (the context limit at most). The
     generator may be closed at any event; everything it holds is its own.
     """
-    runner = target.runner(capacity)
+    runner = target.runner(capacity, passes=[1])
     transcript = Transcript(request, runner)
     clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
 

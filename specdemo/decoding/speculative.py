@@ -17,8 +17,10 @@ from specdemo.decoding.recording import Pass, drafted_tokens, fetch, target_toke
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
+from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel
 from specdemo.sampling import Uniforms, probabilities, verify
+from specdemo.settings import MAX_GAMMA
 
 
 def speculative(
@@ -30,7 +32,7 @@ def speculative(
     together that caches must hold (the context limit at most). The generator may be closed at any event; everything
     it holds is its own.
     """
-    runner = target.runner(capacity)
+    runner = target.runner(capacity, passes=range(1, MAX_GAMMA + 2))
     transcript = Transcript(request, runner)
     clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
 
@@ -59,7 +61,7 @@ def speculative(
         # One pass scores everything: row i of the logits stands behind the context and i drafts, so it is the
         # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus.
         clock.start()
-        last = proposal.ids.new_tensor(context[-1:])
+        last = to_device(context[-1:], target.device)
         logits = runner.forward(torch.cat((last, proposal.ids))).logits
         clock.lap()
         p = probabilities(logits, request.sampler)

@@ -40,8 +40,8 @@ def _draft_model(job: DraftJob) -> DraftModel:
     return DraftModel(job.draft, job.target.vocab_size, job.sampler, job.seed, job.capacity, job.confidence)
 
 
-def _lookup(job: DraftJob, **how: int) -> PromptLookup:
-    return PromptLookup(job.target.vocab_size, job.target.device, **how)
+def _lookup(job: DraftJob) -> PromptLookup:
+    return PromptLookup(job.target.vocab_size, job.target.device)
 
 
 DRAFTERS: dict[str, Kind] = {
@@ -58,8 +58,8 @@ DRAFTERS: dict[str, Kind] = {
     ),
     "lookup-then-draft": Kind(
         "Lookup, then draft",
-        "repeats where it finds three words in a row, lets the draft model write the rest",
-        lambda job: LookupThenDraft(_lookup(job, shortest=3), _draft_model(job)),
+        "repeats what followed the same words before, lets the draft model write the rest",
+        lambda job: LookupThenDraft(_lookup(job), _draft_model(job)),
         needs_draft=True,
     ),
 }

@@ -33,7 +33,7 @@ class DraftModel:
         confidence: float = 0.0,
     ) -> None:
         self.model, self.vocab_size, self.sampler, self.confidence = model, vocab_size, sampler, confidence
-        self.runner = model.runner(capacity)
+        self.runner = model.runner(capacity, passes=[1, 2])
         self.uniforms = Uniforms(seed, "draft", model.device)
 
     def prefill(self, prompt: list[int], stop: Stop) -> None:

@@ -15,10 +15,10 @@ SHORTEST_MATCH = 2
 
 
 class PromptLookup:
-    """Looks for the latest earlier occurrence of the longest matching n-gram, 4 tokens down to `shortest`."""
+    """Looks for the latest earlier occurrence of the longest matching n-gram, 4 tokens down to 2."""
 
-    def __init__(self, vocab_size: int, device: torch.device, shortest: int = SHORTEST_MATCH) -> None:
-        self.vocab_size, self.device, self.shortest = vocab_size, device, shortest
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self.vocab_size, self.device = vocab_size, device
         self.indexed = 0
         self.followed_at: dict[tuple[int, ...], int] = {}
         """n-gram -> position of the token that followed its latest occurrence."""
@@ -28,7 +28,7 @@ class PromptLookup:
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
         self._index(context)
-        for n in range(LONGEST_MATCH, self.shortest - 1, -1):
+        for n in range(LONGEST_MATCH, SHORTEST_MATCH - 1, -1):
             at = self.followed_at.get(tuple(context[-n:]))
             if at is not None and gamma > 0:
                 return Proposal.certain(context[at : at + gamma], self.vocab_size, self.device)
@@ -40,7 +40,7 @@ class PromptLookup:
     def _index(self, context: list[int]) -> None:
         # An n-gram enters once its following token is known, so a context never matches its own end.
         for at in range(max(self.indexed, 1), len(context)):
-            for n in range(self.shortest, LONGEST_MATCH + 1):
+            for n in range(SHORTEST_MATCH, LONGEST_MATCH + 1):
                 if at >= n:
                     self.followed_at[tuple(context[at - n : at])] = at
         self.indexed = len(context)

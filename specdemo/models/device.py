@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import torch
+from torch import Tensor
 
 from specdemo.errors import UserError
 
@@ -45,6 +46,14 @@ def choose_dtype(device: torch.device, name: str | None = None) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     return torch.float16 if device.type == "mps" else torch.float32
+
+
+def to_device(ids: list[int] | Tensor, device: torch.device) -> Tensor:
+    """Token ids as a tensor there. On a GPU the copy is queued from pinned memory: a plain one would wait for it."""
+    if isinstance(ids, Tensor):
+        return ids.to(device)
+    tensor = torch.tensor(ids, dtype=torch.long)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

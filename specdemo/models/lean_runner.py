@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from specdemo.events import ModelInfo
+from specdemo.models.device import to_device
+from specdemo.models.graphs import RecordedPasses, record_cuda
 from specdemo.models.lean import KVCache, LeanModel
 from specdemo.models.runner import Output
 from specdemo.models.tree import Tree
+
+_LEAST_ROOM = 2048  # tokens that a GPU's cache holds at least, so that most runs can use the same ones
 
 
 class LeanLanguageModel:
@@ -18,18 +25,36 @@ class LeanLanguageModel:
         self.model, self.info = model, info
         self.device, self.max_length = model.device, model.max_length
         self.vocab_size, self.vocab_ids = vocab_size, vocab_ids
+        self._idle: list[RecordedPasses] = []
         self._input_ids: Tensor | None = None
         if vocab_ids is not None:
             # Full id -> row of the reduced embedding; its last row stands for every token outside the vocabulary.
             self._input_ids = torch.full((int(vocab_ids.max()) + 1,), vocab_size, device=self.device)
             self._input_ids[vocab_ids] = torch.arange(vocab_size, device=self.device)
 
-    def runner(self, capacity: int, batch: int = 1) -> LeanRunner:
-        return LeanRunner(self, min(capacity, self.max_length), batch)
+    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> LeanRunner:
+        capacity = min(capacity, self.max_length)
+        if self.device.type != "cuda" or batch > 1:
+            return LeanRunner(self, KVCache(self.model, capacity, batch), capacity)
+        recorded = self._lease(capacity)
+        recorded.prepare(passes, capacity)
+        runner = LeanRunner(self, recorded.cache, capacity, recorded)
+        weakref.finalize(runner, self._idle.append, recorded)
+        return runner
+
+    def _lease(self, capacity: int) -> RecordedPasses:
+        """A cache with its recordings that no runner uses. They are kept between runs: recording takes seconds."""
+        for recorded in self._idle:
+            if recorded.cache.capacity >= capacity:
+                self._idle.remove(recorded)
+                recorded.cache.lengths = [0]
+                return recorded
+        room = min(self.max_length, max(_LEAST_ROOM, capacity))
+        return RecordedPasses(self.model, KVCache(self.model, room), record_cuda)
 
     def rows(self, ids: list[int] | Tensor) -> Tensor:
         """Embedding rows of the target's ids, [batch, k]."""
-        tensor = torch.as_tensor(ids, device=self.device)
+        tensor = to_device(ids, self.device)
         tensor = tensor if tensor.dim() == 2 else tensor[None]
         if self._input_ids is None:
             return tensor
@@ -38,12 +63,12 @@ class LeanLanguageModel:
 
 
 class LeanRunner:
-    """See `Runner`."""
+    """See `Runner`. `recorded`: passes over this cache that can be replayed."""
 
-    def __init__(self, weights: LeanLanguageModel, capacity: int, batch: int) -> None:
-        self.weights = weights
-        self.cache = KVCache(weights.model, capacity, batch)
-        self.capacity = capacity
+    def __init__(
+        self, weights: LeanLanguageModel, cache: KVCache, capacity: int, recorded: RecordedPasses | None = None
+    ) -> None:
+        self.weights, self.cache, self.capacity, self.recorded = weights, cache, capacity, recorded
 
     @property
     def lengths(self) -> list[int]:
@@ -55,11 +80,14 @@ class LeanRunner:
         return length
 
     def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
-        model = self.weights.model
-        hidden = model.forward(self.weights.rows(ids), self.cache, tree)
-        if self.cache.batch == 1:
-            hidden = hidden[0]
-        return Output(model.logits(hidden)[..., : self.weights.vocab_size], hidden)
+        model, rows = self.weights.model, self.weights.rows(ids)
+        if tree is None and self.recorded and self.recorded.knows(rows.shape[1]):
+            logits, hidden = self.recorded.run(rows)
+        else:
+            hidden = model.forward(rows, self.cache, tree)
+            hidden = hidden[0] if self.cache.batch == 1 else hidden
+            logits = model.logits(hidden)
+        return Output(logits[..., : self.weights.vocab_size], hidden)
 
     def prefill(self, ids: list[int]) -> None:
         self.weights.model.forward(self.weights.rows(ids), self.cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -77,6 +78,9 @@ class LanguageModel(Protocol):
     vocab_ids: Tensor | None
     max_length: int
 
-    def runner(self, capacity: int, batch: int = 1) -> Runner:
-        """A fresh runner for up to `capacity` tokens a row (never more than max_length)."""
+    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> Runner:
+        """A fresh runner for up to `capacity` tokens a row (never more than max_length).
+
+        passes: over how many tokens passes will mostly be; they are made ready now, where that is of use.
+        """
         ...

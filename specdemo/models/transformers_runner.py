@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
 from specdemo.events import ModelInfo
+from specdemo.models.device import to_device
 from specdemo.models.runner import Output
 from specdemo.models.tree import Tree
 
@@ -24,7 +26,7 @@ class TransformersLanguageModel:
         # transformers renamed the argument; the old name warns and is to go.
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
-    def runner(self, capacity: int, batch: int = 1) -> TransformersRunner:
+    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> TransformersRunner:
         return TransformersRunner(self, min(capacity, self.max_length), batch)
 
 
@@ -67,7 +69,7 @@ class TransformersRunner:
 
     @torch.inference_mode()
     def _append(self, ids: list[int] | Tensor, keep: int, tree: Tree | None = None):
-        tensor = torch.as_tensor(ids, device=self.weights.device)[None]
+        tensor = to_device(ids, self.weights.device)[None]
         more = {self.weights.cache_argument: self.cache} | ({} if tree is None else self._as_tree(tree))
         return self.weights.model(
             tensor, **more, use_cache=True, logits_to_keep=keep, output_hidden_states=self.weights.hidden

@@ -34,6 +34,8 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         pair: str = _DEFAULT["pair"],
         drafter: str = _DEFAULT["drafter"],
         gamma: int = _DEFAULT["gamma"],
+        auto_gamma: bool = _DEFAULT["auto_gamma"],
+        confidence: float = _DEFAULT["confidence"],
         temperature: float = _DEFAULT["temperature"],
         top_k: int = _DEFAULT["top_k"],
         top_p: float = _DEFAULT["top_p"],

@@ -18,8 +18,9 @@ from transformers import (
 
 from specdemo.events import ModelInfo
 from specdemo.models import packing
-from specdemo.models.lean import LeanModel
-from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.graphs import RecordedPasses
+from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.models.loading import LoadedPair, is_lean
 from specdemo.models.packing import linear
 from specdemo.models.runner import LanguageModel
@@ -145,6 +146,55 @@ def test_rows_of_a_batch_advance_by_their_own_lengths() -> None:
         torch.testing.assert_close(
             torch.cat([part[row] for part in together]), torch.cat(expected), atol=1e-4, rtol=1e-4
         )
+
+
+# --- Recorded passes, with a recorder that works on any device: what a CUDA graph records is the same function ---
+
+
+def replayable(once):
+    """Runs the function again into the same results, as a graph does."""
+    results = once()
+
+    def replay() -> None:
+        for kept, new in zip(results, once(), strict=True):
+            kept.copy_(new)
+
+    return torch.inference_mode()(replay), results
+
+
+def test_recorded_passes_give_what_the_plain_forward_gives() -> None:
+    model = lean(random_model("qwen3"))
+    ids = torch.randint(96, (40,), generator=torch.Generator().manual_seed(2)).tolist()
+    plain = model.runner(64)
+    recorded = RecordedPasses(model.model, KVCache(model.model, 64), replayable)
+    recorded.prepare([1, 3], 64)
+    replayed = LeanRunner(model, recorded.cache, 64, recorded)
+    assert recorded.knows(1)
+    assert not recorded.knows(2)
+    for runner in (plain, replayed):
+        runner.prefill(ids[:10])
+    at = 10
+    for k in (1, 3, 1, 2, 3, 1, 1):  # a pass over 2 was not recorded and runs plainly
+        for again in (False, True):  # rolled back and repeated: nothing of the first time may remain
+            outputs = [runner.forward(ids[at : at + k]) for runner in (plain, replayed)]
+            torch.testing.assert_close(outputs[0].logits, outputs[1].logits, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(outputs[0].hidden, outputs[1].hidden, atol=1e-4, rtol=1e-4)
+            if not again:
+                for runner in (plain, replayed):
+                    runner.rollback(at)
+        at += k
+    assert plain.length == replayed.length == at
+
+
+def test_recordings_are_made_for_every_span_that_a_text_may_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdemo.models.graphs._SPANS", (16, 32))
+    model = lean(random_model("llama"))
+    recorded = RecordedPasses(model.model, KVCache(model.model, 100), replayable)
+    recorded.prepare([1], 40)
+    for length, known in ((0, True), (15, True), (16, True), (31, True), (39, True)):
+        recorded.cache.lengths = [length]
+        assert recorded.knows(1) is known
+    assert {span for _, span in recorded._recorded} == {16, 32, 100}
 
 
 # --- Trees ---

@@ -1,0 +1,84 @@
+"""Passes recorded once and replayed: what decoding costs on a GPU when Python has left the room.
+
+A decoding pass is a few hundred small kernels, and launching them one by one takes longer than running them. A CUDA
+graph replays them all with one call, on the same memory every time: so ids and the place in the cache are inputs that
+lie on the device, and attention reads a fixed span of the cache, masked behind the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from specdemo.models.lean import KVCache, LeanModel
+
+_SPANS = (512, 2048, 8192)  # cache slots that a recorded pass reads; beyond, the whole cache
+
+Record = Callable[[Callable[[], tuple[Tensor, Tensor]]], tuple[Callable[[], None], tuple[Tensor, Tensor]]]
+"""Records a function of no arguments: how to run it again, and where its results then lie."""
+
+
+class RecordedPasses:
+    """Passes of one model over one cache of one row, a recording for each (number of tokens, span)."""
+
+    def __init__(self, model: LeanModel, cache: KVCache, record: Record) -> None:
+        self.model, self.cache, self._record = model, cache, record
+        self._recorded: dict[tuple[int, int], _Pass] = {}
+
+    def prepare(self, lengths: Iterable[int], end: int) -> None:
+        """Record passes over each of `lengths` tokens for texts of up to `end` tokens, so that no run waits for it."""
+        for span in self._spans(end):
+            for k in lengths:
+                if (k, span) not in self._recorded:
+                    self._recorded[k, span] = _Pass(self.model, self.cache, k, span, self._record)
+
+    def knows(self, k: int) -> bool:
+        """Whether a pass over k tokens behind the cache's text is recorded."""
+        return (k, self._span(self.cache.lengths[0] + k)) in self._recorded
+
+    @torch.inference_mode()
+    def run(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Append embedding rows [1, k]; logits [k, vocab] and hidden [k, width], valid until this pass runs again."""
+        k, start = rows.shape[1], self.cache.lengths[0]
+        known = self._recorded[k, self._span(start + k)]
+        known.ids.copy_(rows)
+        known.start.fill_(start)
+        known.replay()
+        self.cache.lengths = [start + k]
+        return known.logits, known.hidden
+
+    def _span(self, end: int) -> int:
+        return min(self.cache.capacity, next((span for span in _SPANS if span >= end), self.cache.capacity))
+
+    def _spans(self, end: int) -> list[int]:
+        last = self._span(end)
+        return sorted({min(span, last) for span in (*_SPANS, last)})
+
+
+class _Pass:
+    @torch.inference_mode()
+    def __init__(self, model: LeanModel, cache: KVCache, k: int, span: int, record: Record) -> None:
+        self.ids = torch.zeros(1, k, dtype=torch.long, device=model.device)
+        self.start = torch.zeros(1, dtype=torch.long, device=model.device)
+
+        def once() -> tuple[Tensor, Tensor]:
+            hidden = model.run(self.ids, cache, model.place_ragged(cache, k, self.start, span))[0]
+            return model.logits(hidden), hidden
+
+        self.replay, (self.logits, self.hidden) = record(once)
+
+
+def record_cuda(once: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Callable[[], None], tuple[Tensor, Tensor]]:
+    """A CUDA graph of `once`. It runs on a stream of its own first: kernels that load late must not load inside."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            once()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = once()
+    return graph.replay, results
