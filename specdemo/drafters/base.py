@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specdemo.models.device import to_device
+
 Stop = Callable[[], bool]
 """Says that the run was stopped; asked between any two model calls."""
 
@@ -39,8 +41,8 @@ class Proposal:
     @classmethod
     def certain(cls, ids: list[int], vocab_size: int, device: torch.device) -> Proposal:
         """A draft that was looked up, not sampled: every q is one-hot."""
-        tensor = torch.tensor(ids, dtype=torch.long, device=device)
-        return cls(tensor, torch.nn.functional.one_hot(tensor, vocab_size).float())
+        tensor = to_device(ids, device)
+        return cls(tensor, torch.zeros(len(ids), vocab_size, device=device).scatter_(1, tensor[:, None], 1.0))
 
 
 class Drafter(Protocol):

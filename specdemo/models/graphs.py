@@ -40,7 +40,7 @@ class RecordedPasses:
 
     @torch.inference_mode()
     def run(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Append embedding rows [1, k]; logits [k, vocab] and hidden [k, width], valid until this pass runs again."""
+        """Append embedding rows [1, k]; logits [1, k, vocab] and hidden [1, k, width], valid until its next run."""
         k, start = rows.shape[1], self.cache.lengths[0]
         known = self._recorded[k, self._span(start + k)]
         known.ids.copy_(rows)
@@ -64,7 +64,7 @@ class _Pass:
         self.start = torch.zeros(1, dtype=torch.long, device=model.device)
 
         def once() -> tuple[Tensor, Tensor]:
-            hidden = model.run(self.ids, cache, model.place_ragged(cache, k, self.start, span))[0]
+            hidden = model.run(self.ids, cache, model.place_ragged(cache, k, self.start, span))
             return model.logits(hidden), hidden
 
         self.replay, (self.logits, self.hidden) = record(once)

@@ -52,14 +52,12 @@ class LeanLanguageModel:
         room = min(self.max_length, max(_LEAST_ROOM, capacity))
         return RecordedPasses(self.model, KVCache(self.model, room), record_cuda)
 
-    def rows(self, ids: list[int] | Tensor) -> Tensor:
-        """Embedding rows of the target's ids, [batch, k]."""
-        tensor = to_device(ids, self.device)
-        tensor = tensor if tensor.dim() == 2 else tensor[None]
+    def rows(self, ids: Tensor) -> Tensor:
+        """Embedding rows of the target's ids, both [batch, k]."""
         if self._input_ids is None:
-            return tensor
-        known = tensor < len(self._input_ids)
-        return torch.where(known, self._input_ids[tensor.clamp_max(len(self._input_ids) - 1)], self.vocab_size)
+            return ids
+        known = ids < len(self._input_ids)
+        return torch.where(known, self._input_ids[ids.clamp_max(len(self._input_ids) - 1)], self.vocab_size)
 
 
 class LeanRunner:
@@ -80,17 +78,18 @@ class LeanRunner:
         return length
 
     def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
-        model, rows = self.weights.model, self.weights.rows(ids)
+        model, given = self.weights.model, to_device(ids, self.weights.device)
+        rows = self.weights.rows(given if given.dim() == 2 else given[None])
         if tree is None and self.recorded and self.recorded.knows(rows.shape[1]):
             logits, hidden = self.recorded.run(rows)
         else:
             hidden = model.forward(rows, self.cache, tree)
-            hidden = hidden[0] if self.cache.batch == 1 else hidden
             logits = model.logits(hidden)
-        return Output(logits[..., : self.weights.vocab_size], hidden)
+        logits = logits[..., : self.weights.vocab_size]
+        return Output(logits, hidden) if given.dim() == 2 else Output(logits[0], hidden[0])
 
     def prefill(self, ids: list[int]) -> None:
-        self.weights.model.forward(self.weights.rows(ids), self.cache)
+        self.weights.model.forward(self.weights.rows(to_device(ids, self.weights.device)[None]), self.cache)
 
     def rollback(self, length: int | list[int]) -> None:
         lengths = [length] if isinstance(length, int) else length
