@@ -15,22 +15,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdemo.models.packing import Linear, linear
+from specdemo.models.layers import Linear, RMSNorm, linear
 from specdemo.models.tree import Tree
 
 
 class KVCache:
-    """Keys and values of the tokens seen so far, [batch, kv_heads, capacity, head_dim] a layer.
+    """Keys and values of the tokens seen so far, [2, batch, kv_heads, capacity, head_dim] a layer.
 
     `lengths` is the single truth about what is valid in each row: appending writes behind it, rolling back only moves
     it. Rows may differ in length.
     """
 
     def __init__(self, model: LeanModel, capacity: int, batch: int = 1) -> None:
-        shape = (batch, model.kv_heads, capacity, model.head_dim)
-        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in model.layers]
-        self.values = [torch.zeros_like(keys) for keys in self.keys]
-        self.cos, self.sin = (t.to(model.device, model.dtype) for t in rotary_tables(*model.rotary, capacity))
+        shape = (2, batch, model.kv_heads, capacity, model.head_dim)
+        self.layers = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in model.layers]
+        cos, sin = rotary_tables(*model.rotary, capacity)
+        # Signed as `_rotate` wants it: there a half turn of the dimensions stands for rotate_half.
+        sin = sin * torch.tensor([-1.0, 1.0]).repeat_interleave(model.head_dim // 2)
+        self.cos, self.sin = (table.to(model.device, model.dtype) for table in (cos, sin))
         self.capacity, self.batch = capacity, batch
         self.lengths = [0] * batch
 
@@ -38,9 +40,9 @@ class KVCache:
         """Keep the first `length` tokens and those in `slots` behind them, moved together. Of a cache of one row."""
         end = length + len(slots)
         if slots != list(range(length, end)):
-            index = torch.tensor(slots, device=self.keys[0].device)
-            for stored in (*self.keys, *self.values):
-                stored[:, :, length:end] = stored.index_select(2, index)
+            index = torch.tensor(slots, device=self.layers[0].device)
+            for stored in self.layers:
+                stored[..., length:end, :] = stored.index_select(3, index)
         self.lengths = [end]
 
 
@@ -62,12 +64,12 @@ class Place:
 
 @dataclass(frozen=True)
 class _Layer:
-    input_norm: Tensor
+    input_norm: RMSNorm
     qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: RMSNorm
     gate_up: Linear
     down: Linear
 
@@ -94,7 +96,7 @@ class LeanModel:
         window = getattr(config, "sliding_window", None)
         self.max_length = min(config.max_position_embeddings, window or config.max_position_embeddings)
         self.layers = [self._layer(weights, f"model.layers.{i}.") for i in range(config.num_hidden_layers)]
-        self.norm = self._take(weights, "model.norm.weight")
+        self.norm = self._norm(weights, "model.norm.weight")
         self.embedding = self._take(weights, "model.embed_tokens.weight")
         tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self.head = linear(self.embedding if tied else self._take(weights, "lm_head.weight"))
@@ -118,14 +120,14 @@ class LeanModel:
     def run(self, ids: Tensor, cache: KVCache, place: Place) -> Tensor:
         """The arithmetic of `forward`: tensors alone, so that a CUDA graph can record it."""
         x = F.embedding(ids, self.embedding)
-        for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
+        for layer, stored in zip(self.layers, cache.layers, strict=True):
             q, new_k, new_v = self._project(layer, x, place)
-            _write(keys, place.slots, new_k)
-            _write(values, place.slots, new_v)
-            x = x + layer.out(self._attend(q, keys[:, :, : place.end], values[:, :, : place.end], place.mask))
-            gate, up = layer.gate_up(self._rms(x, layer.mlp_norm)).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
-        return self._rms(x, self.norm)
+            _write(stored, place.slots, new_k, new_v)
+            keys, values = stored.narrow(3, 0, place.end).unbind(0)
+            x = x + layer.out(self._attend(q, keys, values, place.mask))
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate).mul_(up))
+        return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Output layer: hidden [..., width] -> logits [..., vocab] in fp32."""
@@ -152,15 +154,15 @@ class LeanModel:
         return Place(slots, end, cos, sin, mask.repeat(1, self.groups, 1)[:, None])
 
     def _layer(self, weights: dict[str, Tensor], at: str) -> _Layer:
-        take = lambda name: self._take(weights, at + name)  # noqa: E731
+        norm = lambda name: self._norm(weights, f"{at}{name}.weight")  # noqa: E731
         has_qk_norm = f"{at}self_attn.q_norm.weight" in weights
         return _Layer(
-            input_norm=take("input_layernorm.weight"),
+            input_norm=norm("input_layernorm"),
             qkv=self._fused(weights, f"{at}self_attn", "q_proj", "k_proj", "v_proj"),
-            q_norm=take("self_attn.q_norm.weight") if has_qk_norm else None,
-            k_norm=take("self_attn.k_norm.weight") if has_qk_norm else None,
+            q_norm=norm("self_attn.q_norm") if has_qk_norm else None,
+            k_norm=norm("self_attn.k_norm") if has_qk_norm else None,
             out=self._fused(weights, f"{at}self_attn", "o_proj"),
-            mlp_norm=take("post_attention_layernorm.weight"),
+            mlp_norm=norm("post_attention_layernorm"),
             gate_up=self._fused(weights, f"{at}mlp", "gate_proj", "up_proj"),
             down=self._fused(weights, f"{at}mlp", "down_proj"),
         )
@@ -172,19 +174,21 @@ class LeanModel:
         bias = torch.cat([self._take(weights, name) for name in biases]) if biases[0] in weights else None
         return linear(weight, bias)
 
+    def _norm(self, weights: dict[str, Tensor], name: str) -> RMSNorm:
+        return RMSNorm(self._take(weights, name), self.eps)
+
     def _take(self, weights: dict[str, Tensor], name: str) -> Tensor:
         return weights.pop(name).to(self.device, self.dtype)
 
     def _project(self, layer: _Layer, x: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries [batch, heads, k, head_dim] and keys, and values [batch, kv_heads, k, head_dim]."""
         batch, k, _ = x.shape
-        qkv = layer.qkv(self._rms(x, layer.input_norm)).view(batch, k, -1, self.head_dim).transpose(1, 2)
+        qkv = layer.qkv(layer.input_norm(x)).view(batch, k, -1, self.head_dim).transpose(1, 2)
         rotated, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=1)
-        if layer.q_norm is not None:
+        if layer.q_norm is not None and layer.k_norm is not None:
             q, new_k = rotated.split([self.heads, self.kv_heads], dim=1)
-            rotated = torch.cat((self._rms(q, layer.q_norm), self._rms(new_k, layer.k_norm)), dim=1)
-        rotated = rotated * place.cos + rotate_half(rotated) * place.sin
-        q, new_k = rotated.split([self.heads, self.kv_heads], dim=1)
+            rotated = torch.cat((layer.q_norm(q), layer.k_norm(new_k)), dim=1)
+        q, new_k = _rotate(rotated, place.cos, place.sin).split([self.heads, self.kv_heads], dim=1)
         return q, new_k, v
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -194,16 +198,19 @@ class LeanModel:
         mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
         return mixed.view(batch, self.heads, k, self.head_dim).transpose(1, 2).reshape(batch, k, -1)
 
-    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, weight.shape, weight, self.eps)
+
+def _rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    """x cos + rotate_half(x) sin, [batch, heads, k, head_dim]; the sign of rotate_half lies in the table."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
 
 
-def _write(stored: Tensor, slots: slice | Tensor, new: Tensor) -> None:
-    """Put `new` [batch, kv_heads, k, head_dim] into its slots."""
-    if isinstance(slots, slice):
-        stored[:, :, slots] = new
-    else:
-        stored.scatter_(2, slots[:, None, :, None].expand_as(new), new)
+def _write(stored: Tensor, slots: slice | Tensor, keys: Tensor, values: Tensor) -> None:
+    """Put keys and values [batch, kv_heads, k, head_dim] into their slots."""
+    for part, new in zip(stored.unbind(0), (keys, values), strict=True):
+        if isinstance(slots, slice):
+            part[:, :, slots] = new
+        else:
+            part.scatter_(2, slots[:, None, :, None].expand_as(new), new)
 
 
 def rotate_half(x: Tensor) -> Tensor:

@@ -55,20 +55,20 @@ def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
     """Bring a pair's files onto this machine. Raises UserError for a source that is nowhere."""
     for source in (pair.target, pair.draft):
         if source:
-            _resolve(source, progress)
+            resolve(source, progress)
 
 
 def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Progress = silent) -> LoadedPair:
     """Load and warm up a pair. Raises UserError for whatever is wrong with the sources."""
     transformers_logging.disable_progress_bar()
-    target_name, target_folder = _resolve(pair.target, progress)
+    target_name, target_folder = resolve(pair.target, progress)
     progress(f"Loading {target_name}", None)
     with _explained(target_name):
         tokenizer = AutoTokenizer.from_pretrained(target_folder)
     target, config, generation = _load(target_name, target_folder, tokenizer, device, dtype)
     draft = None
     if pair.draft:
-        draft_name, draft_folder = _resolve(pair.draft, progress)
+        draft_name, draft_folder = resolve(pair.draft, progress)
         progress(f"Loading {draft_name}", None)
         draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
     loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft)
@@ -93,7 +93,7 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
             runner.rollback(context)
 
 
-def _resolve(source: str, progress: Progress) -> tuple[str, str]:
+def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
     """A name for people and the folder to read, downloaded first where it is on the hub."""
     if source == BUILT_IN_TARGET:
         return NAME, str(default_target(progress))

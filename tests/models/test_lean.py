@@ -17,12 +17,12 @@ from transformers import (
 )
 
 from specdemo.events import ModelInfo
-from specdemo.models import packing
+from specdemo.models import layers
 from specdemo.models.graphs import RecordedPasses
+from specdemo.models.layers import RMSNorm, linear
 from specdemo.models.lean import KVCache, LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.models.loading import LoadedPair, is_lean
-from specdemo.models.packing import linear
 from specdemo.models.runner import LanguageModel
 from specdemo.models.transformers_runner import TransformersLanguageModel
 from specdemo.models.tree import ROOT, Tree
@@ -262,7 +262,7 @@ def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pyt
     weight, x = torch.randn(2048, 600), torch.randn(1, 5, 600)
     added = torch.randn(2048) if bias else None
     fast = linear(weight, added)(x)
-    monkeypatch.setattr(packing, "can_prepack", lambda: False)
+    monkeypatch.setattr(layers, "can_prepack", lambda: False)
     slow = linear(weight, added)
     torch.testing.assert_close(fast, slow(x), atol=1e-3, rtol=1e-4)
     assert slow.func is torch.nn.functional.linear
@@ -272,10 +272,19 @@ def test_missing_operators_mean_the_fallback(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr(packing, "_prepacked", refuse)
-    packing.can_prepack.cache_clear()
+    monkeypatch.setattr(layers, "_prepacked", refuse)
+    layers.can_prepack.cache_clear()
     try:
-        assert not packing.can_prepack()
+        assert not layers.can_prepack()
         assert linear(torch.randn(2048, 600)).func is torch.nn.functional.linear
     finally:
-        packing.can_prepack.cache_clear()
+        layers.can_prepack.cache_clear()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_the_norm_of_few_calls_is_torchs(scale: float) -> None:
+    x, weight = torch.randn(2, 5, 64) * scale, torch.randn(64)
+    expected = torch.nn.functional.rms_norm(x, (64,), weight, 1e-5)
+    torch.testing.assert_close(RMSNorm(weight, 1e-5)(x), expected, atol=1e-5, rtol=1e-5)
+    half = RMSNorm(weight.bfloat16(), 1e-5)(x.bfloat16())
+    torch.testing.assert_close(half.float(), expected, atol=0.05, rtol=0.05)

@@ -1,4 +1,4 @@
-"""Linear layers in the layout the processor likes best.
+"""Linear layers and norms in the form the processor likes best.
 
 oneDNN multiplies small batches (1 to 16 rows, which is all that decoding ever does) faster when the weight has
 been reordered once, at load time. torch keeps that reordering in private operators, so they are named here and
@@ -44,3 +44,24 @@ def _prepacked(weight: Tensor, bias: Tensor | None) -> Linear:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
     pointwise = torch.ops.mkldnn._linear_pointwise
     return lambda x: pointwise(x, packed, bias, "none", [], "")
+
+
+class RMSNorm:
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension (Zhang and Sennrich 2019, 1910.07467).
+
+    torch's own is one kernel on a GPU, but ten small ones on a CPU, where decoding counts calls as much as arithmetic:
+    with the weight scaled by sqrt(n) the same is x * weight / hypot(norm(x), sqrt(n eps)), four calls.
+    """
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        n = weight.numel()
+        self._few_calls = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self._weight = weight * n**0.5 if self._few_calls else weight
+        self._floor = torch.tensor((n * eps) ** 0.5)
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._few_calls:
+            norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            return (x * self._weight).div_(torch.hypot(norm, self._floor))
+        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)

@@ -1,0 +1,1 @@
+"""Benchmarks: who is how fast, on what, and why."""

@@ -1,0 +1,171 @@
+"""Runs a benchmark: every contender on every prompt, in turn, again and again.
+
+The order is A B C A B C and not A A B B C C, so that a machine that slows down or speeds up on the way does so for
+everybody, and speedups are taken within a repeat.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+from specdemo.bench.contenders import Contender, Written
+from specdemo.bench.report import BatchRow, Report, Row, figures, overall
+from specdemo.bench.roofline import Roofline, roofline
+from specdemo.decoding.batch import BatchRequest, BatchRun, decode_batch
+from specdemo.errors import UserError
+from specdemo.events import GreedyVerdict
+from specdemo.metrics import LaneMetrics
+from specdemo.models.loading import LoadedPair
+from specdemo.race import compare_greedy, machine
+from specdemo.settings import Settings
+
+Prompt = tuple[str, str]
+"""(category, prompt)."""
+
+
+@dataclass
+class Suite:
+    """What to run. contenders: the first is the baseline that the others are compared with. repeats: of everything.
+
+    `say` hears what is being run, and how far that is (0 to 1).
+    """
+
+    loaded: LoadedPair
+    contenders: Sequence[Contender]
+    prompts: Sequence[Prompt]
+    settings: dict
+    repeats: int
+    say: Callable[[str, float], None] = lambda message, fraction: None
+    _runs: dict[tuple[str, str], list[list[LaneMetrics]]] = field(default_factory=lambda: defaultdict(list))
+    _texts: dict[tuple[str, str], Counter[GreedyVerdict]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def run(self) -> Report:
+        """Everything, warmed up first. Raises UserError for prompts or settings that the pair cannot serve."""
+        if not self.prompts:
+            raise UserError("There is no prompt to run: no category matched, or the file is empty.")
+        for contender in self.contenders:
+            self.say(f"warming up: {contender.name}", 0.0)
+            contender.write(self._settings(self.prompts[0][1], max_tokens=8))
+        total, done = self.repeats * len(self.prompts), 0
+        for repeat in range(self.repeats):
+            for category, prompt in self.prompts:
+                self.say(f"repeat {repeat + 1} of {self.repeats}, {category}", done / total)
+                self._run_prompt(repeat, category, prompt)
+                done += 1
+        return self._report()
+
+    def _run_prompt(self, repeat: int, category: str, prompt: str) -> None:
+        plain: Written | None = None
+        for contender in self.contenders:
+            written = contender.write(self._settings(prompt))
+            runs = self._runs[contender.name, category]
+            if len(runs) <= repeat:
+                runs.append([])
+            runs[repeat].append(written.metrics)
+            if plain is None:
+                plain = written
+            elif repeat == 0 and self.settings.get("temperature", 0) == 0:
+                self._texts[contender.name, category][self._compare(prompt, plain, written)] += 1
+
+    def _compare(self, prompt: str, plain: Written, written: Written) -> GreedyVerdict:
+        ids = self.loaded.tokens.encode(prompt, self._settings(prompt).chat)
+        return compare_greedy(self.loaded.target, ids, plain.ids, written.ids).verdict
+
+    def _settings(self, prompt: str, **more: int) -> Settings:
+        return Settings.checked(**self.settings | more, prompt=prompt)
+
+    def _report(self) -> Report:
+        categories, rows = list(dict.fromkeys(category for category, _ in self.prompts)), []
+        for contender in self.contenders:
+            own = []
+            for category in categories:
+                base = self._runs[self.contenders[0].name, category]
+                numbers = figures(self._runs[contender.name, category], base)
+                texts = dict(self._texts[contender.name, category])
+                own.append(Row(contender=contender.name, category=category, figures=numbers, texts=texts))
+            rows += [*own, overall(own)]
+        return Report(
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            machine=machine(self.loaded.target.device),
+            commit=commit(),
+            target=self.loaded.target.info,
+            draft=self.loaded.draft.info if self.loaded.draft else None,
+            settings=self.settings,
+            prompts=dict(Counter(category for category, _ in self.prompts)),
+            repeats=self.repeats,
+            rows=rows,
+            roofline=self._roofline(),
+            peak_memory=peak_memory(),
+        )
+
+    def _roofline(self) -> Roofline:
+        plain = [run for repeat in self._all(self.contenders[0].name) for run in repeat]
+        lengths = [len(self.loaded.tokens.encode(prompt, True)) for _, prompt in self.prompts]
+        context = sum(lengths) / len(lengths) + sum(run.tokens for run in plain) / len(plain) / 2
+        step = sum(run.verify_seconds + run.overhead_seconds for run in plain) / sum(run.rounds for run in plain)
+        return roofline(self.loaded.target, context, step)
+
+    def _all(self, name: str) -> list[list[LaneMetrics]]:
+        return [repeat for (contender, _), runs in self._runs.items() if contender == name for repeat in runs]
+
+
+def run_batches(
+    loaded: LoadedPair, prompts: Sequence[Prompt], settings: dict, batch: int, gamma: int, repeats: int
+) -> list[BatchRow]:
+    """Each category's first prompts as one batch, plain and with drafts in turn; medians are over repeats."""
+    if loaded.draft is None:
+        raise UserError("A batch benchmark needs a draft model, and this pair has none.")
+    rows = []
+    for category in dict.fromkeys(category for category, _ in prompts):
+        texts = [prompt for own, prompt in prompts if own == category][:batch]
+        if len(texts) < batch:
+            raise UserError(f"{category} has {len(texts)} prompts, too few for a batch of {batch}.")
+        ids = [loaded.tokens.encode(text, True) for text in texts]
+        one = Settings.checked(**settings, prompt=texts[0])
+        request = BatchRequest(ids, one, one.max_tokens, loaded.tokens.eos_ids, one.seed)
+        pairs: list[tuple[BatchRun, BatchRun]] = []
+        for _ in range(repeats + 1):  # the first only warms up
+            plain = decode_batch(loaded.target, request)
+            pairs.append((plain, decode_batch(loaded.target, request, loaded.draft, gamma)))
+        ranked = sorted(pairs[1:], key=lambda pair: pair[1].tokens_per_second / pair[0].tokens_per_second)
+        plain, drafted = ranked[len(ranked) // 2]
+        rows.append(
+            BatchRow(
+                category=category,
+                batch=batch,
+                gamma=gamma,
+                plain_rate=plain.tokens_per_second,
+                speculative_rate=drafted.tokens_per_second,
+                speedup=drafted.tokens_per_second / plain.tokens_per_second,
+                tokens_per_pass=sum(map(len, drafted.texts)) / drafted.passes / batch,
+                alpha=drafted.accepted / max(drafted.tested, 1),
+            )
+        )
+    return rows
+
+
+def commit() -> str:
+    """The commit that is checked out here, with a plus behind it where files have changed since; empty without git."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        found = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most; 0 where the system does not say (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,65 @@
+"""Options that several commands share, and how their mistakes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from specdemo.errors import UserError
+
+if TYPE_CHECKING:
+    from specdemo.models.loading import LoadedPair
+
+Pair = Annotated[str | None, typer.Option(help="A pair of the registry; the built-in one by default.")]
+Target = Annotated[str | None, typer.Option(help="A target of your own: a folder or a hub id.")]
+Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
+Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
+Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup or lookup-then-draft.")]
+Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
+Confidence = Annotated[float, typer.Option(help="End a draft where its next token survives with less; 0 is never.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
+MaxTokens = Annotated[int, typer.Option(help="Longest answer.")]
+Seed = Annotated[int, typer.Option(help="Fixes every draw.")]
+
+
+def gamma_settings(text: str) -> dict[str, int | bool]:
+    """What `--gamma` asks for, as settings."""
+    if text == "auto":
+        return {"auto_gamma": True}
+    try:
+        return {"gamma": int(text)}
+    except ValueError:
+        raise UserError(f"Gamma is {text!r}: it should be a number of drafts or auto.") from None
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """A user's mistake ends the command with its sentence; anything else keeps its traceback."""
+    try:
+        yield
+    except UserError as error:
+        Console(stderr=True).print(str(error), style="red", highlight=False, markup=False)
+        raise typer.Exit(2) from None
+
+
+def load(
+    pair: str | None, target: str | None, draft: str | None, device: str | None, dtype: str | None, console: Console
+) -> LoadedPair:
+    """The pair that a command asks for, ready to decode. Raises UserError for one that is not to be had."""
+    from specdemo.models.device import choose_device, choose_dtype, use_cpu_quota
+    from specdemo.models.loading import load_pair
+    from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, find_pair, own_pair
+
+    if pair and (target or draft):
+        raise UserError("Give a pair of the registry or a target and draft of your own, not both.")
+    chosen = choose_device(device)
+    found = own_pair(target, draft) or find_pair(PAIRS, pair or DEFAULT_PAIR)
+    precision = choose_dtype(chosen, dtype)
+    use_cpu_quota()
+    with console.status("Loading the models"):
+        return load_pair(found, chosen, precision)
