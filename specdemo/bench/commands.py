@@ -62,14 +62,14 @@ def bench(
     dtype: Dtype = None,
 ) -> None:
     """Compare decoders on the same prompts, in turn: speed, acceptance, latency, and what the theory predicts."""
-    console = Console(width=None)
+    console = _wide_console()
     with explained():
         if synthetic:
             _synthetic(size, device, dtype, max_tokens, json, console)
             return
         from specdemo.bench import contenders as make
         from specdemo.bench.page import to_html
-        from specdemo.bench.report import ALL, speedup_table, table
+        from specdemo.bench.report import ALL, speedup_table, tables
         from specdemo.bench.suite import run_batches
 
         chosen = _chosen(prompts, categories, per_category)
@@ -87,7 +87,7 @@ def bench(
             found = run_batches(loaded, chosen, settings, batch, next((g for g in gammas if g), 4), repeats)
             report = report.model_copy(update={"batches": found})
         for category in (*report.categories, ALL):
-            console.print(table(report, category))
+            console.print(*tables(report, category))
         console.print(speedup_table(report))
         _print_facts(report, console)
         if json:
@@ -112,7 +112,7 @@ def tune(
     dtype: Dtype = None,
 ) -> None:
     """Measure every drafter with every gamma on your prompts, and recommend one."""
-    console = Console()
+    console = _wide_console()
     with explained():
         from specdemo.bench import contenders as make
         from specdemo.bench.report import ALL, speedup_table
@@ -142,6 +142,12 @@ def tune(
             console.print(f"  {category}: {own} ({gain:.2f} x)", highlight=False)
         if json:
             json.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+
+
+def _wide_console() -> Console:
+    """The terminal, or 150 columns where output goes to a file: tables should not be folded there."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)
 
 
 def _chosen(file: Path, categories: str, per_category: int) -> list[tuple[str, str]]:
@@ -223,7 +229,8 @@ def _synthetic(
         f"roofline ({roof.bandwidth / 1e9:.0f} GB/s)\n"
         "T(k)/T(1): " + ", ".join(f"{k}: {ratio:.2f}" for k, ratio in result.passes.items()) + "\n"
         f"speculative, gamma {result.gamma}, acceptance fixed at {result.alpha}: "
-        f"{result.speculative_rate:.1f} tokens/s, {result.speedup:.2f} x, {result.tokens_per_pass:.2f} tokens a pass, c = {result.c:.3f}",
+        f"{result.speculative_rate:.1f} tokens/s, {result.speedup:.2f} x, "
+        f"{result.tokens_per_pass:.2f} tokens a pass, c = {result.c:.3f}",
         highlight=False,
     )
     if json:

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Protocol
 
+from specdemo.drafters import DRAFTERS
+from specdemo.errors import UserError
 from specdemo.events import Lane, LaneEvent, RaceEvent, Round
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
@@ -62,6 +64,8 @@ def collect(events: list[RaceEvent], lane: Lane) -> Written:
 
 
 def speculative(loaded: LoadedPair, drafter: str, gamma: int | None, confidence: float = 0.0) -> Ours:
-    """A speculative contender under the name that tables use."""
-    doubt = f", stops below {confidence:g}" if confidence else ""
+    """A speculative contender under the name that tables use. Raises UserError for a drafter that does not exist."""
+    if drafter not in DRAFTERS:
+        raise UserError(f"There is no drafter {drafter!r}; choose one of: {', '.join(DRAFTERS)}.")
+    doubt = f", stop {confidence:g}" if confidence and DRAFTERS[drafter].needs_draft else ""
     return Ours(f"{drafter}, gamma {'auto' if gamma is None else gamma}{doubt}", loaded, drafter, gamma, confidence)

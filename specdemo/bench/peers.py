@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging as transformers_logging
 
 from specdemo.bench.contenders import Contender, Written
 from specdemo.errors import UserError
@@ -105,6 +106,7 @@ class Generate:
 
 def peers(loaded: LoadedPair, gamma: int) -> list[Contender]:
     """transformers' decoders for this pair: same checkpoint, device and dtype. Raises UserError without a folder."""
+    transformers_logging.set_verbosity_error()  # it warns of what it does itself, once a run
     device, dtype = loaded.target.device, getattr(torch, _TORCH_NAMES[loaded.target.info.dtype])
     with torch.inference_mode():
         model = AutoModelForCausalLM.from_pretrained(resolve(loaded.pair.target)[1], dtype=dtype).eval().to(device)

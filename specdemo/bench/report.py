@@ -176,23 +176,25 @@ def overall(rows: Sequence[Row]) -> Row:
     return Row(contender=rows[0].contender, category=ALL, figures=means, texts=texts)
 
 
-_COLUMNS: dict[str, Callable[[Figures], str]] = {
+_SPEED: dict[str, Callable[[Figures], str]] = {
     "tokens/s": lambda f: f"{f.decode_rate:.1f}",
-    "(range)": lambda f: f"{f.decode_rate_low:.1f}-{f.decode_rate_high:.1f}",
+    "range": lambda f: f"{f.decode_rate_low:.1f}-{f.decode_rate_high:.1f}",
     "end to end": lambda f: f"{f.end_to_end_rate:.1f}",
     "TTFT ms": lambda f: f"{1e3 * f.ttft:.0f}",
     "TPOT ms": lambda f: f"{1e3 * f.tpot:.1f}",
-    "gap p50/p99/max ms": lambda f: f"{1e3 * f.gap_p50:.0f}/{1e3 * f.gap_p99:.0f}/{1e3 * f.gap_max:.0f}",
-    "alpha": lambda f: _or_dash(f.alpha),
-    "expected": lambda f: _or_dash(f.expected_alpha),
-    "of drafted": lambda f: _or_dash(f.draft_acceptance),
+    "gaps p50/p99/max ms": lambda f: f"{1e3 * f.gap_p50:.0f}/{1e3 * f.gap_p99:.0f}/{1e3 * f.gap_max:.0f}",
+    "speedup": lambda f: f"{f.speedup:.2f}",
+    "(range)": lambda f: f"{f.speedup_low:.2f}-{f.speedup_high:.2f}",
+    "predicted": lambda f: _or_dash(f.predicted),
+}
+_REASONS: dict[str, Callable[[Figures], str]] = {
     "tokens/pass": lambda f: f"{f.tokens_per_pass:.2f}",
+    "alpha": lambda f: _or_dash(f.alpha),
+    "expected alpha": lambda f: _or_dash(f.expected_alpha),
+    "of drafted": lambda f: _or_dash(f.draft_acceptance),
     "c": lambda f: _or_dash(f.c, 3),
     "v": lambda f: _or_dash(f.v),
     "o": lambda f: _or_dash(f.o),
-    "speedup": lambda f: f"{f.speedup:.2f}",
-    "range": lambda f: f"{f.speedup_low:.2f}-{f.speedup_high:.2f}",
-    "predicted": lambda f: _or_dash(f.predicted),
 }
 
 
@@ -200,17 +202,21 @@ def _or_dash(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def table(report: Report, category: str) -> Table:
-    """Every contender on one category (or ALL), a line each."""
-    found = Table(title=f"{category}: {report.prompts.get(category, sum(report.prompts.values()))} prompts")
-    found.add_column("contender", no_wrap=True)
-    for name in (*_COLUMNS, "texts"):
-        found.add_column(name, justify="right")
+def tables(report: Report, category: str) -> list[Table]:
+    """Every contender on one category (or ALL): how fast, and why."""
+    count = report.prompts.get(category, sum(report.prompts.values()))
+    speed, reasons = Table(title=f"{category}: {count} prompts", title_justify="left"), Table()
+    for table, columns in ((speed, _SPEED), (reasons, _REASONS)):
+        table.add_column("contender")
+        for name in columns:
+            table.add_column(name, justify="right")
+    reasons.add_column("texts against the baseline's")
     for row in report.rows:
         if row.category == category:
+            speed.add_row(row.contender, *(show(row.figures) for show in _SPEED.values()))
             texts = ", ".join(f"{n} {verdict.replace('_', '-')}" for verdict, n in sorted(row.texts.items()))
-            found.add_row(row.contender, *(show(row.figures) for show in _COLUMNS.values()), texts)
-    return found
+            reasons.add_row(row.contender, *(show(row.figures) for show in _REASONS.values()), texts)
+    return [speed, reasons]
 
 
 def speedup_table(report: Report) -> Table:

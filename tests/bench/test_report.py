@@ -1,0 +1,128 @@
+"""A benchmark's numbers, from runs whose answers are known."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.console import Console
+
+from specdemo.bench.page import to_html
+from specdemo.bench.report import ALL, Report, Row, decode_rate, figures, overall, speedup_table, tables
+from specdemo.events import Machine, ModelInfo
+from specdemo.metrics import LaneMetrics
+from tests.test_metrics import a_round
+
+
+def plain(step: float, tokens: int = 11) -> LaneMetrics:
+    """One token a step."""
+    bursts = [(1 + step * (i + 1), i + 1) for i in range(tokens)]
+    return LaneMetrics(
+        rounds=tokens,
+        tokens=tokens,
+        clock=bursts[-1][0],
+        prefill_seconds=1,
+        verify_seconds=step * tokens,
+        bursts=bursts,
+    )
+
+
+def drafted() -> LaneMetrics:
+    """Three rounds of gamma 4: 2, 4 and 0 accepted, 1.5 s each, of which 0.4 s drafting."""
+    lane = LaneMetrics(clock=1.0, prefill_seconds=1.0)
+    for event in (
+        a_round(0, 0, accepted=2, gamma=4, clock=2.5, draft=0.4),
+        a_round(1, 3, accepted=4, gamma=4, clock=4.0, draft=0.4),
+        a_round(2, 8, accepted=0, gamma=4, clock=5.5, draft=0.4),
+    ):
+        lane.add(event)
+    return lane
+
+
+def test_rates_of_several_texts_are_those_of_all_their_tokens_together() -> None:
+    assert decode_rate([plain(0.5)]) == pytest.approx(2)
+    assert decode_rate([plain(0.5, 101), plain(1.0, 101)]) == pytest.approx(200 / 150)
+
+
+def test_a_speedup_compares_the_same_repeat() -> None:
+    """The machine was twice as slow in the second repeat: the speedup does not see it, the rates do."""
+    found = figures([[plain(0.25)], [plain(0.5)]], [[plain(0.5)], [plain(1.0)]])
+    assert (found.speedup, found.speedup_low, found.speedup_high) == pytest.approx((2, 2, 2))
+    assert (found.decode_rate_low, found.decode_rate_high) == pytest.approx((2, 4))
+    assert found.ttft == pytest.approx((1.25 + 1.5) / 2)
+    assert (found.gap_p50, found.gap_max) == pytest.approx((0.375, 0.5))
+    assert found.alpha is None
+    assert found.predicted is None
+
+
+def test_acceptance_and_costs_are_those_of_the_formula() -> None:
+    found = figures([[drafted()]], [[plain(1.0)]])
+    assert found.alpha == pytest.approx(6 / 8)
+    assert found.draft_acceptance == pytest.approx(6 / 12)
+    assert found.tokens_per_pass == pytest.approx(9 / 3)
+    assert found.c == pytest.approx(0.1)
+    expected = (1 - 0.75**5) / 0.25
+    assert found.predicted == pytest.approx(expected / (4 * found.c + found.v + found.o))
+
+
+def test_the_last_row_counts_every_category_the_same() -> None:
+    rows = [
+        Row(contender="x", category=name, figures=figures([[plain(step)]], [[plain(1.0)]]), texts={"identical": count})
+        for name, step, count in (("a", 0.5, 3), ("b", 0.25, 1))
+    ]
+    mean = overall(rows)
+    assert mean.category == ALL
+    assert mean.figures.speedup == pytest.approx(3)
+    assert mean.texts == {"identical": 4}
+
+
+@pytest.fixture
+def report() -> Report:
+    info = ModelInfo(name="tiny <b>", parameters=1000, dtype="fp32", sha256="ab" * 32)
+    rows = []
+    for name, runs in (("baseline", [[plain(1.0)]]), ("drafter & co", [[drafted()]])):
+        own = [
+            Row(contender=name, category=category, figures=figures(runs, [[plain(1.0)]]))
+            for category in ("code", "maths")
+        ]
+        rows += [*own, overall(own)]
+    return Report(
+        created="2026-01-01T00:00:00+00:00",
+        machine=Machine(device="cpu", processor="p", threads=2, python="3", packages={"torch": "2"}),
+        commit="c",
+        target=info,
+        draft=None,
+        settings={"temperature": 0.0},
+        prompts={"code": 1, "maths": 2},
+        repeats=1,
+        rows=rows,
+    )
+
+
+def test_a_report_goes_to_json_and_back(report: Report) -> None:
+    assert Report.model_validate_json(report.model_dump_json()) == report
+
+
+def test_the_best_of_a_category_is_found(report: Report) -> None:
+    assert report.best("code", report.contenders) == "drafter & co"
+    assert report.contenders == ["baseline", "drafter & co"]
+    assert report.categories == ["code", "maths"]
+
+
+def test_tables_name_everybody(report: Report) -> None:
+    console = Console(record=True, width=200)
+    for category in (*report.categories, ALL):
+        console.print(*tables(report, category))
+    console.print(speedup_table(report))
+    shown = console.export_text()
+    assert shown.count("drafter & co") == 7
+    assert "code: 1 prompts" in shown
+    assert "all: 3 prompts" in shown
+
+
+def test_the_page_needs_nothing_else_and_shows_names_as_text(report: Report) -> None:
+    page = to_html(report)
+    assert "Plotly.newPlot" in page
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="https?:', page)
+    assert "tiny &lt;b&gt;" in page
+    assert "drafter &amp; co" in page
