@@ -52,6 +52,7 @@ def bench(
     seed: Seed = 0,
     batch: Annotated[int, typer.Option(help="Also run this many texts at once.")] = 1,
     peers: Annotated[bool, typer.Option(help="Also run transformers' decoders.")] = False,
+    page: Annotated[bool, typer.Option(help="Also run both lanes side by side on a page that nobody sees.")] = False,
     json: Json = None,
     plot: Annotated[Path | None, typer.Option(help="Write an HTML page with charts to this file.")] = None,
     synthetic: Annotated[bool, typer.Option(help="Random weights instead of models: speeds, not texts.")] = False,
@@ -70,17 +71,22 @@ def bench(
         from specdemo.bench import contenders as make
         from specdemo.bench.page import to_html
         from specdemo.bench.report import ALL, speedup_table, tables
-        from specdemo.bench.suite import run_batches
+        from specdemo.bench.suite import apart, run_batches
 
         chosen = _chosen(prompts, categories, per_category)
         gammas = [gamma_settings(text).get("gamma") for text in gamma]
-        loaded = load(pair, target, draft, device, dtype, console)
-        runners = [make.Ours("baseline", loaded)]
-        runners += [make.speculative(loaded, name, g, confidence) for name in drafter for g in gammas]
+        loaded = apart(load, pair, target, draft, device, dtype, console)
+        ours = [make.speculative(loaded, name, g, confidence) for name in drafter for g in gammas]
+        runners = [make.Ours("baseline", loaded), *ours]
+        if page:
+            runners += [
+                make.OnThePage("baseline, on the page", "baseline", ours[-1]),
+                make.OnThePage(f"{ours[-1].name}, on the page", "speculative", ours[-1]),
+            ]
         if peers:
             from specdemo.bench.peers import peers as others
 
-            runners += others(loaded, next((g for g in gammas if g), 4))
+            runners += apart(others, loaded, next((g for g in gammas if g), 4))
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         report = _run(loaded, runners, chosen, settings, repeats, console)
         if batch > 1:
@@ -116,10 +122,11 @@ def tune(
     with explained():
         from specdemo.bench import contenders as make
         from specdemo.bench.report import ALL, speedup_table
+        from specdemo.bench.suite import apart
         from specdemo.drafters import DRAFTERS
 
         chosen = _chosen(prompts, categories, per_category)
-        loaded = load(pair, target, draft, device, dtype, console)
+        loaded = apart(load, pair, target, draft, device, dtype, console)
         runners = [make.Ours("baseline", loaded)]
         for name, kind in DRAFTERS.items():
             if kind.needs_draft and loaded.draft is None:
@@ -193,7 +200,7 @@ def _print_facts(report, console: Console) -> None:
             f"({row.speedup:.2f} x, {row.tokens_per_pass:.2f} tokens a pass and row, alpha {row.alpha:.2f})",
             highlight=False,
         )
-    names = [name for name in report.contenders[1:] if not name.startswith("transformers")]
+    names = [name for name in report.contenders[1:] if not name.startswith("transformers") and "page" not in name]
     best = {category: report.best(category, names) for category in report.categories} if names else {}
     for category, name in best.items():
         figures = report.row(name, category).figures

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from specdemo.drafters import DRAFTERS
 from specdemo.errors import UserError
-from specdemo.events import Lane, LaneEvent, RaceEvent, Round
+from specdemo.events import Event, Lane, LaneEvent, RaceEvent, Round
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import race
 from specdemo.settings import Settings
+from specdemo.ui.host import Status
+from specdemo.ui.stream import Run, Streamer
 
 
 @dataclass(frozen=True)
@@ -44,23 +47,68 @@ class Ours:
     """None is auto."""
     confidence: float = 0.0
 
-    def write(self, settings: Settings) -> Written:
-        lane: Lane = "speculative" if self.drafter else "baseline"
-        change: dict = {"mode": lane, "record": False}
+    @property
+    def lane(self) -> Lane:
+        return "speculative" if self.drafter else "baseline"
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings with this contender's own in them."""
+        change: dict = {"mode": self.lane, "record": False}
         if self.drafter:
             change |= {"drafter": self.drafter, "confidence": self.confidence, "auto_gamma": self.gamma is None}
             change |= {"gamma": self.gamma} if self.gamma else {}
-        events = race(self.loaded, settings.model_copy(update=change), threading.Event())
-        return collect(list(events), lane)
+        return settings.model_copy(update=change)
+
+    def write(self, settings: Settings) -> Written:
+        return collect(list(race(self.loaded, self.settings(settings), threading.Event())), self.lane)
+
+
+@dataclass(frozen=True)
+class OnThePage:
+    """One lane of a race as a visitor runs it: beside the other lane, everything recorded, streamed to a page that
+    nobody looks at. What it loses against the same lane alone is what showing it costs."""
+
+    name: str
+    lane: Lane
+    rival: Ours
+    """The speculative lane of the race."""
+
+    def write(self, settings: Settings) -> Written:
+        shown = self.rival.settings(settings).model_copy(update={"mode": "race", "record": True})
+        run = Run(shown)
+        for _ in Streamer(_Ready(self.rival.loaded)).updates(run):
+            pass
+        trace = run.trace()
+        assert trace is not None
+        return _written(trace.lanes[self.lane])
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """As much of a page's host as a race needs: models that are loaded."""
+
+    loaded: LoadedPair
+
+    def prepare(self, pair: str) -> None:
+        """Loaded already."""
+
+    def status(self) -> Status:
+        return Status(message="", fraction=None, ready=True)
+
+    def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+        return race(self.loaded, settings, stop)
 
 
 def collect(events: list[RaceEvent], lane: Lane) -> Written:
     """What one lane of a race wrote."""
-    own = [event.event for event in events if isinstance(event, LaneEvent) and event.lane == lane]
+    return _written([event.event for event in events if isinstance(event, LaneEvent) and event.lane == lane])
+
+
+def _written(events: list[Event]) -> Written:
     metrics = LaneMetrics()
-    for event in own:
+    for event in events:
         metrics.add(event)
-    return Written([token.id for event in own if isinstance(event, Round) for token in event.emitted], metrics)
+    return Written([token.id for event in events if isinstance(event, Round) for token in event.emitted], metrics)
 
 
 def speculative(loaded: LoadedPair, drafter: str, gamma: int | None, confidence: float = 0.0) -> Ours:

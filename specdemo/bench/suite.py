@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 from specdemo.bench.contenders import Contender, Written
 from specdemo.bench.report import BatchRow, Report, Row, figures, overall
@@ -25,6 +27,7 @@ from specdemo.models.loading import LoadedPair
 from specdemo.race import compare_greedy, machine
 from specdemo.settings import Settings
 
+T = TypeVar("T")
 Prompt = tuple[str, str]
 """(category, prompt)."""
 
@@ -51,7 +54,7 @@ class Suite:
             raise UserError("There is no prompt to run: no category matched, or the file is empty.")
         for contender in self.contenders:
             self.say(f"warming up: {contender.name}", 0.0)
-            contender.write(self._settings(self.prompts[0][1], max_tokens=8))
+            apart(contender.write, self._settings(self.prompts[0][1], max_tokens=8))
         total, done = self.repeats * len(self.prompts), 0
         for repeat in range(self.repeats):
             for category, prompt in self.prompts:
@@ -63,7 +66,7 @@ class Suite:
     def _run_prompt(self, repeat: int, category: str, prompt: str) -> None:
         plain: Written | None = None
         for contender in self.contenders:
-            written = contender.write(self._settings(prompt))
+            written = apart(contender.write, self._settings(prompt))
             runs = self._runs[contender.name, category]
             if len(runs) <= repeat:
                 runs.append([])
@@ -75,7 +78,7 @@ class Suite:
 
     def _compare(self, prompt: str, plain: Written, written: Written) -> GreedyVerdict:
         ids = self.loaded.tokens.encode(prompt, self._settings(prompt).chat)
-        return compare_greedy(self.loaded.target, ids, plain.ids, written.ids).verdict
+        return apart(compare_greedy, self.loaded.target, ids, plain.ids, written.ids).verdict
 
     def _settings(self, prompt: str, **more: int) -> Settings:
         return Settings.checked(**self.settings | more, prompt=prompt)
@@ -109,7 +112,7 @@ class Suite:
         lengths = [len(self.loaded.tokens.encode(prompt, True)) for _, prompt in self.prompts]
         context = sum(lengths) / len(lengths) + sum(run.tokens for run in plain) / len(plain) / 2
         step = sum(run.verify_seconds + run.overhead_seconds for run in plain) / sum(run.rounds for run in plain)
-        return roofline(self.loaded.target, context, step)
+        return apart(roofline, self.loaded.target, context, step)
 
     def _all(self, name: str) -> list[list[LaneMetrics]]:
         return [repeat for (contender, _), runs in self._runs.items() if contender == name for repeat in runs]
@@ -131,8 +134,8 @@ def run_batches(
         request = BatchRequest(ids, one, one.max_tokens, loaded.tokens.eos_ids, one.seed)
         pairs: list[tuple[BatchRun, BatchRun]] = []
         for _ in range(repeats + 1):  # the first only warms up
-            plain = decode_batch(loaded.target, request)
-            pairs.append((plain, decode_batch(loaded.target, request, loaded.draft, gamma)))
+            plain = apart(decode_batch, loaded.target, request)
+            pairs.append((plain, apart(decode_batch, loaded.target, request, loaded.draft, gamma)))
         ranked = sorted(pairs[1:], key=lambda pair: pair[1].tokens_per_second / pair[0].tokens_per_second)
         plain, drafted = ranked[len(ranked) // 2]
         rows.append(
@@ -148,6 +151,13 @@ def run_batches(
             )
         )
     return rows
+
+
+def apart(work: Callable[..., T], *arguments: object) -> T:
+    """Do it in a thread that ends, as the page does: a thread that has computed and lives on slows down all others
+    (see Host)."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, *arguments).result()
 
 
 def commit() -> str:

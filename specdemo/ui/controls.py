@@ -121,10 +121,10 @@ def _more_row(host: Host) -> dict[str, Component]:
             "top_p": _number("top_p", default.top_p, step=0.01, precision=None),
             "min_p": _number("min_p", default.min_p, step=0.01, precision=None),
             "seed": _number("seed", default.seed),
+            "confidence": _number("confidence", default.confidence, step=0.05, precision=None),
             "auto_gamma": gr.Checkbox(
                 default.auto_gamma, label=label["auto_gamma"], elem_id="sd-auto-gamma", min_width=120
             ),
-            "confidence": _number("confidence", default.confidence, step=0.05, precision=None),
             "chat": gr.Checkbox(default.chat, label=label["chat"], elem_id="sd-chat", min_width=120),
         }
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from specdemo.bench import roofline as roof
 from specdemo.bench import synthetic
-from specdemo.bench.contenders import Ours, Written, speculative
+from specdemo.bench.contenders import OnThePage, Ours, Written, speculative
 from specdemo.bench.peers import WideDraft, peers
 from specdemo.bench.report import Report
 from specdemo.bench.suite import Suite, commit, run_batches
@@ -64,6 +64,16 @@ def test_our_lanes_are_compared_and_their_texts_checked() -> None:
     assert row.figures.tokens_per_pass >= 1
     assert report.roofline.bytes_per_token > 0
     assert report.prompts == {"code": 2, "maths": 1}
+
+
+def test_lanes_on_the_page_write_what_they_write_alone() -> None:
+    loaded = tiny_pair()
+    rival = speculative(loaded, "draft-model", 3)
+    settings = Settings.checked(prompt="a b c a b", **SETTINGS)
+    for name, lane, alone in (("b", "baseline", Ours("baseline", loaded)), ("s", "speculative", rival)):
+        shown = OnThePage(name, lane, rival).write(settings)
+        assert shown.ids == alone.write(settings).ids
+        assert shown.metrics.rounds == alone.write(settings).metrics.rounds
 
 
 def test_a_text_that_differs_is_counted_as_different() -> None:
