@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from specdemo import theory
 from specdemo.events import End, Event, LaneEvent, Prefill, RaceEvent, Round
@@ -44,6 +44,16 @@ class LaneMetrics:
     """How many rounds had a draft of each length."""
     end: End | None = None
     _tv_sum: float = 0.0
+
+    @classmethod
+    def pooled(cls, lanes: Iterable[LaneMetrics]) -> LaneMetrics:
+        """Several runs as one: counts and seconds added up. Bursts belong to single runs and are left out."""
+        whole = cls()
+        for lane in lanes:
+            for name in _ADDITIVE:
+                setattr(whole, name, getattr(whole, name) + getattr(lane, name))
+            whole.gammas.update(lane.gammas)
+        return whole
 
     def add(self, event: Event) -> None:
         if isinstance(event, (Prefill, End, Round)):
@@ -145,6 +155,9 @@ class LaneMetrics:
         return None
 
 
+_ADDITIVE = tuple(item.name for item in fields(LaneMetrics) if item.type in ("int", "float"))
+
+
 @dataclass
 class RaceMetrics:
     """Both lanes of a race, and what comes of comparing them over the same number of tokens."""
@@ -186,8 +199,8 @@ class RaceMetrics:
 
     @property
     def c(self) -> float | None:
-        """Cost ratio: a draft step / a target step."""
-        return self._in_steps(self.speculative.draft_seconds, self.speculative.draft_steps)
+        """Cost ratio: a draft step / a target step. A lookup takes no steps: there it is what a drafted token cost."""
+        return self._in_steps(self.speculative.draft_seconds, self._draft_steps)
 
     @property
     def v(self) -> float | None:
@@ -198,6 +211,10 @@ class RaceMetrics:
     def o(self) -> float | None:
         """Overhead ratio: the rest of a round / a target step."""
         return self._in_steps(self.speculative.overhead_seconds, self.speculative.rounds)
+
+    @property
+    def _draft_steps(self) -> int:
+        return self.speculative.draft_steps or self.speculative.drafted
 
     def _in_steps(self, seconds: float, count: int) -> float | None:
         step = self.target_step
@@ -216,4 +233,4 @@ class RaceMetrics:
         gamma, rounds = lane.gammas.most_common(1)[0]
         steady = gamma > 0 and rounds >= _STEADY_SHARE * lane.rounds
         expected = theory.expected_tokens(lane.alpha, gamma) if steady else lane.tokens_per_pass
-        return theory.speedup(expected, lane.draft_steps / lane.rounds, c, v, o)
+        return theory.speedup(expected, self._draft_steps / lane.rounds, c, v, o)

@@ -120,3 +120,22 @@ def test_expected_tokens_is_the_mean_of_the_truncated_geometric(alpha: float) ->
     gamma = 5
     by_cases = sum((k + 1) * alpha**k * (1 - alpha) for k in range(gamma)) + (gamma + 1) * alpha**gamma
     assert theory.expected_tokens(alpha, gamma) == pytest.approx(by_cases)
+
+
+def test_a_step_that_only_showed_doubt_is_a_step_and_a_lookup_takes_none() -> None:
+    doubtful, looked_up = LaneMetrics(), LaneMetrics()
+    doubtful.add(a_round(0, 0, accepted=1, gamma=1, clock=1.0, draft=0.4).model_copy(update={"draft_steps": 2}))
+    looked_up.add(a_round(0, 0, accepted=1, gamma=4, clock=1.0, draft=0.4).model_copy(update={"draft_steps": 0}))
+    plain = LaneMetrics(rounds=1, tokens=1, verify_seconds=1.0)
+    assert RaceMetrics(plain, doubtful).c == pytest.approx(0.2)
+    assert RaceMetrics(plain, looked_up).c == pytest.approx(0.1)
+    assert RaceMetrics(plain, looked_up).predicted_speedup is not None
+
+
+def test_runs_are_pooled_by_adding_them_up() -> None:
+    one = speculative_lane()
+    both = LaneMetrics.pooled([one, one])
+    assert (both.tokens, both.rounds, both.tested) == (2 * one.tokens, 2 * one.rounds, 2 * one.tested)
+    assert both.alpha == one.alpha
+    assert both.expected_alpha == pytest.approx(one.expected_alpha)
+    assert both.gammas[4] == 2 * one.gammas[4]

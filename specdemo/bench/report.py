@@ -10,10 +10,9 @@ from typing import Literal
 from pydantic import BaseModel
 from rich.table import Table
 
-from specdemo import theory
 from specdemo.bench.roofline import Roofline
 from specdemo.events import GreedyVerdict, Machine, ModelInfo
-from specdemo.metrics import LaneMetrics
+from specdemo.metrics import LaneMetrics, RaceMetrics
 
 ALL = "all"
 """The row over every category: means of the categories' figures, each counting the same."""
@@ -108,47 +107,32 @@ def figures(runs: Sequence[Sequence[LaneMetrics]], base: Sequence[Sequence[LaneM
     """Figures of runs[repeat][prompt] against the baseline's runs of the same repeats and prompts."""
     rates = [decode_rate(repeat) for repeat in runs]
     speedups = [rate / decode_rate(plain) for rate, plain in zip(rates, base, strict=True)]
-    everything, plain = [m for repeat in runs for m in repeat], [m for repeat in base for m in repeat]
+    everything = [m for repeat in runs for m in repeat]
     gaps = sorted(gap for m in everything for gap in m.gaps) or [float("nan")]
-    total = lambda take: sum(take(m) for m in everything)  # noqa: E731
-    rounds, tested, drafted = (total(lambda m, n=name: getattr(m, n)) for name in ("rounds", "tested", "drafted"))
-    values = {
-        "decode_rate": statistics.median(rates),
-        "decode_rate_low": min(rates),
-        "decode_rate_high": max(rates),
-        "end_to_end_rate": total(lambda m: m.tokens) / total(lambda m: m.clock),
-        "ttft": statistics.median(m.ttft for m in everything),
-        "tpot": 1 / statistics.median(rates),
-        "gap_p50": statistics.median(gaps),
-        "gap_p99": gaps[math.ceil(0.99 * len(gaps)) - 1],
-        "gap_max": gaps[-1],
-        "tokens_per_pass": total(lambda m: m.tokens) / rounds,
-        "speedup": statistics.median(speedups),
-        "speedup_low": min(speedups),
-        "speedup_high": max(speedups),
-    }
-    if tested:
-        values |= {
-            "alpha": total(lambda m: m.accepted) / tested,
-            "draft_acceptance": total(lambda m: m.accepted) / drafted,
-            "expected_alpha": total(lambda m: (m.expected_alpha or 0) * m.tested) / tested,
-        } | _costs(everything, plain)
-    return Figures(**values)
-
-
-def _costs(runs: Sequence[LaneMetrics], plain: Sequence[LaneMetrics]) -> dict[str, float]:
-    """c, v and o in plain steps, and the speedup that the formula makes of them."""
-    step = sum(m.verify_seconds + m.overhead_seconds for m in plain) / sum(m.rounds for m in plain)
-    rounds, steps = sum(m.rounds for m in runs), sum(m.draft_steps for m in runs)
-    c = sum(m.draft_seconds for m in runs) / max(steps, 1) / step
-    v = sum(m.verify_seconds for m in runs) / rounds / step
-    o = sum(m.overhead_seconds for m in runs) / rounds / step
-    expected = sum(m.tokens for m in runs) / rounds
-    lengths = [length for m in runs for length in m.gammas.elements()]
-    gamma = statistics.mode(lengths)
-    if gamma > 0 and lengths.count(gamma) >= 0.8 * len(lengths):  # the formula speaks of one gamma
-        expected = theory.expected_tokens(sum(m.accepted for m in runs) / sum(m.tested for m in runs), gamma)
-    return {"c": c, "v": v, "o": o, "predicted": theory.speedup(expected, steps / rounds, c, v, o)}
+    whole = RaceMetrics(LaneMetrics.pooled(m for repeat in base for m in repeat), LaneMetrics.pooled(everything))
+    lane = whole.speculative
+    return Figures(
+        decode_rate=statistics.median(rates),
+        decode_rate_low=min(rates),
+        decode_rate_high=max(rates),
+        end_to_end_rate=lane.tokens / lane.clock,
+        ttft=statistics.median(m.ttft for m in everything),
+        tpot=1 / statistics.median(rates),
+        gap_p50=statistics.median(gaps),
+        gap_p99=gaps[math.ceil(0.99 * len(gaps)) - 1],
+        gap_max=gaps[-1],
+        tokens_per_pass=lane.tokens / lane.rounds,
+        alpha=lane.alpha,
+        draft_acceptance=lane.draft_acceptance,
+        expected_alpha=lane.expected_alpha,
+        c=whole.c if lane.drafted else None,
+        v=whole.v if lane.drafted else None,
+        o=whole.o if lane.drafted else None,
+        speedup=statistics.median(speedups),
+        speedup_low=min(speedups),
+        speedup_high=max(speedups),
+        predicted=whole.predicted_speedup,
+    )
 
 
 def decode_rate(runs: Iterable[LaneMetrics]) -> float:
