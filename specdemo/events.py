@@ -107,7 +107,8 @@ class Round(_Event):
     """One pass of the target: the drafts with their verdicts, then the token that the target itself added.
 
     `final` is None only where an end-of-text among the accepted drafts ended the round. draft_steps: model calls of the
-    drafter, which may be one more than the drafts (None in traces that do not know).
+    drafter, which may be one more than the drafts (None in traces that do not know). parents: of a tree, the index of
+    the draft behind which each stands, -1 for those directly behind the text; None for a chain.
     """
 
     type: Literal["round"] = "round"
@@ -116,6 +117,7 @@ class Round(_Event):
     drafted: list[Token]
     final: Token | None
     draft_steps: int | None = None
+    parents: list[int] | None = None
     draft_seconds: float
     verify_seconds: float
     overhead_seconds: float

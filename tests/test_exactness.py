@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-import specdemo.decoding.speculative as speculative_module
+import specdemo.decoding.recording as recording_module
 import specdemo.drafters.draft_model as draft_module
 import specdemo.sampling as sampling
 from specdemo.decoding.baseline import baseline
@@ -147,7 +147,7 @@ def test_the_baseline_is_distributed_as_the_target() -> None:
 def off_by_one_logits(patch: pytest.MonkeyPatch) -> None:
     right = sampling.verify
     shifted = lambda p, q, *rest: right(torch.cat([p[:1], p[:-1]]), q, *rest)  # noqa: E731
-    patch.setattr(speculative_module, "verify", shifted)
+    patch.setattr(recording_module, "verify", shifted)
 
 
 def residual_not_renormalised(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def replacement_drawn_from_p(patch: pytest.MonkeyPatch) -> None:
 def bonus_drawn_from_q(patch: pytest.MonkeyPatch) -> None:
     right = sampling.verify
     wrong = lambda p, q, *rest: right(torch.cat([p[:-1], q[-1:]]) if len(q) else p, q, *rest)  # noqa: E731
-    patch.setattr(speculative_module, "verify", wrong)
+    patch.setattr(recording_module, "verify", wrong)
 
 
 def q_recorded_before_warping(patch: pytest.MonkeyPatch) -> None:
@@ -189,20 +189,11 @@ def q_recorded_before_warping(patch: pytest.MonkeyPatch) -> None:
 def one_uniform_reused(patch: pytest.MonkeyPatch) -> None:
     right = sampling.verify
     wrong = lambda p, q, drafts, u, u_token: right(p, q, drafts, u, u[0] if len(u) else u_token)  # noqa: E731
-    patch.setattr(speculative_module, "verify", wrong)
+    patch.setattr(recording_module, "verify", wrong)
 
 
 def rejected_kv_kept(patch: pytest.MonkeyPatch) -> None:
-    right = LeanRunner.rollback
-
-    def rollback(self, length: int) -> None:
-        right(self, self.length if length < self.length else length)
-
-    patch.setattr(LeanRunner, "rollback", rollback)
-    # The drafter finds its own place in the context by its cache's length, so only the target's may be wrong here.
-    patch.setattr(
-        draft_module.DraftModel, "rollback", lambda self, length: right(self.runner, min(length, self.runner.length))
-    )
+    patch.setattr(LeanRunner, "keep", lambda self, length, slots: None)
 
 
 def low_confidence_draft_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -246,14 +237,13 @@ def test_a_wrong_position_after_rollback_is_caught(monkeypatch: pytest.MonkeyPat
     target, draft = pair_for(2)
     sampler = SAMPLERS["temperature"]
     expected = joint_distribution(target.oracle, prompt_of(target.vocab), 4, sampler)
-    right = LeanRunner.rollback
+    right = LeanRunner.keep
 
-    def rollback(self, length: int) -> None:
-        if self.weights is target.lean:
-            forgotten = self.length - length
-            self.cache.cos, self.cache.sin = self.cache.cos.roll(-forgotten, 0), self.cache.sin.roll(-forgotten, 0)
-        right(self, length)
+    def keep(self, length: int, slots: list[int]) -> None:
+        forgotten = self.length - length - len(slots)
+        self.cache.cos, self.cache.sin = self.cache.cos.roll(-forgotten, 0), self.cache.sin.roll(-forgotten, 0)
+        right(self, length, slots)
 
-    monkeypatch.setattr(LeanRunner, "rollback", rollback)
+    monkeypatch.setattr(LeanRunner, "keep", keep)
     texts = sample(target.lean, draft.lean, "draft-model", sampler, 2, 4, BUG_SAMPLES)
     assert p_value(texts, expected) < 1e-6

@@ -106,10 +106,11 @@ def test_a_round_costs_what_its_parts_cost() -> None:
     assert TEXTBOOK.round(0, 0) == 1
 
 
-def test_costs_of_the_default_pair_are_measured_in_two_seconds(default_pair: LoadedPair) -> None:
+def test_costs_of_the_default_pair_are_measured_in_the_time_of_forty_tokens(default_pair: LoadedPair) -> None:
+    """That is under two seconds where a step takes 45 ms; a busy machine slows both sides down."""
     start = time.perf_counter()
     costs = measure_costs(default_pair.target, default_pair.draft)
-    assert time.perf_counter() - start < 4  # two on a quiet machine
+    assert time.perf_counter() - start < 2 * 40 * costs.step
     assert 0.01 < costs.c < 0.3
     assert costs.v[0] == 1
     assert 1 <= costs.v[16] < 6

@@ -136,7 +136,7 @@ def _with_tie(right, best: int, second: int):
 
 
 def test_a_planted_decoding_bug_shows_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
-    import specdemo.decoding.speculative as module
+    import specdemo.decoding.recording as module
 
     right = module.verify
     monkeypatch.setattr(module, "verify", lambda p, *rest: right(torch.cat([p[:1], p[:-1]]), *rest))

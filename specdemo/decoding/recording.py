@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from specdemo.decoding.request import Transcript
+from specdemo.decoding.tree import walk
 from specdemo.drafters.base import Proposal
 from specdemo.events import Candidate, Outcome, Token, TopLists
-from specdemo.sampling import Verdict
+from specdemo.models.tree import Tree
+from specdemo.sampling import verify
 
 TOP = 8
 """Entries of a recorded top list."""
@@ -20,19 +22,21 @@ TOP = 8
 class Pass:
     """One pass of the target over n drafts and what was decided, on the host.
 
-    start: position of the first draft in the text. drafts: their ids. accepted, token, p_token, p, q, accept, tv: see
-    `Verdict`. u: the uniforms of the tests. logits, probs: what the target said, [n + 1, vocab], and full_q, source
-    beside them: still on the device, for top lists alone.
+    start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
+    indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts: p,
+    q, u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept (None elsewhere). logits, probs
+    [n + 1, vocab], full_q [n, vocab], source [vocab]: still on the device, for top lists alone.
     """
 
     start: int
     drafts: list[int]
-    accepted: int
+    tree: Tree | None
+    path: list[int]
     token: int
     p_token: float
     p: list[float]
     q: list[float]
-    accept: list[float]
+    accept: list[float | None]
     tv: list[float]
     u: list[float]
     logits: Tensor
@@ -40,19 +44,57 @@ class Pass:
     full_q: Tensor
     source: Tensor
 
+    def row(self, draft: int) -> int:
+        """The row of logits and probs that predicts a draft."""
+        return draft if self.tree is None else self.tree.parents[draft] + 1
 
-def fetch(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, verdict: Verdict) -> Pass:
-    """Bring a round's decisions to the host, in one transfer: the only time a round waits for the device."""
-    n, v = len(proposal), verdict
+    def depth(self, draft: int) -> int:
+        """How far a draft stands from the text."""
+        return draft if self.tree is None else self.tree.depth(draft)
+
+    @property
+    def last_row(self) -> int:
+        """The row that predicts the target's own token."""
+        return self.path[-1] + 1 if self.path else 0
+
+
+def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor) -> Pass:
+    """Accept or reject a draft. A chain is decided where it lies and brought to the host in one transfer, the only
+    time a round waits for the device; a tree is walked from here.
+
+    logits, probs: [n + 1, vocab]. u: uniforms [n + 1], one for each draft and one for the target's own token.
+    """
+    n = len(proposal)
+    if proposal.tree is not None:
+        return _walked(start, proposal, logits, probs, u)
+    v = verify(probs, proposal.q, proposal.ids, u[:n], u[n])
     single = torch.stack([v.accepted.to(u.dtype), v.token.to(u.dtype), v.p_token.to(u.dtype)])
     several = [x.to(u.dtype) for x in (proposal.ids, v.p, v.q, v.accept, v.tv, u[:n])]
     accepted, token, p_token, *rest = torch.cat([single, *several]).tolist()
     ids, p, q, accept, tv, tests = (rest[i * n : (i + 1) * n] for i in range(6))
+    accepted = int(accepted)
+    tested = [value if i <= accepted else None for i, value in enumerate(accept)]
+    drafts, path = [int(i) for i in ids], list(range(accepted))
+    return Pass(
+        start, drafts, None, path, int(token), p_token, p, q, tested, tv, tests, logits, probs, proposal.q, v.source
+    )
+
+
+def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor) -> Pass:
+    tree, drafts = proposal.tree, proposal.ids.tolist()
+    found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
+    rows = probs[[parent + 1 for parent in tree.parents]]
+    p, q = (x.gather(-1, proposal.ids[:, None])[:, 0].tolist() for x in (rows, proposal.q))
+    tv = (1 - torch.minimum(rows, proposal.q).sum(-1)).tolist()
+    accept = [found.accept.get(i) for i in range(len(drafts))]
+    p_token = float(probs[found.path[-1] + 1 if found.path else 0, found.token])
+    tests = u[:-1].tolist()
     return Pass(
         start,
-        [int(i) for i in ids],
-        int(accepted),
-        int(token),
+        drafts,
+        tree,
+        found.path,
+        found.token,
         p_token,
         p,
         q,
@@ -62,15 +104,23 @@ def fetch(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tens
         logits,
         probs,
         proposal.q,
-        v.source,
+        found.source,
     )
 
 
 def drafted_tokens(done: Pass, kept: int, transcript: Transcript) -> list[Token]:
-    """Every draft with what became of it; the first `kept` entered the text, fewer than were accepted where an end of
-    text lies among them. To be called before the transcript's text moves on."""
-    pieces = transcript.text.peek(done.drafts)
+    """Every draft with what became of it; the first `kept` of the path entered the text, fewer than were accepted where
+    an end of text lies among them. To be called before the transcript's text moves on."""
+    pieces = _pieces(done, transcript)
     return [_drafted(done, kept, transcript, i, piece) for i, piece in enumerate(pieces)]
+
+
+def _pieces(done: Pass, transcript: Transcript) -> list[str]:
+    """The text of each draft where it stands: in a tree, behind its own ancestors."""
+    if done.tree is None:
+        return transcript.text.peek(done.drafts)
+    paths = [done.tree.path(i) for i in range(len(done.drafts))]
+    return [transcript.text.peek([done.drafts[i] for i in path])[-1] for path in paths]
 
 
 def target_token(transcript: Transcript, token: int, outcome: Outcome, p: float, top: TopLists | None) -> Token:
@@ -106,20 +156,21 @@ def top_lists(
 
 
 def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) -> Token:
-    token, position = done.drafts[i], done.start + i
-    if i > done.accepted:
+    token, position = done.drafts[i], done.start + done.depth(i)
+    if done.accept[i] is None:
         return Token(id=token, text=piece, outcome="discarded", position=position, q=done.q[i])
-    rejected = i == done.accepted
-    residual = done.source if rejected else None
+    rejected = i not in done.path
+    # What was drawn at a rejection stands with the last draft that was refused there.
+    residual = done.source if rejected and done.row(i) == done.last_row else None
     return Token(
         id=token,
         text=piece,
-        outcome="rejected" if rejected else "accepted" if i < kept else "cut",
+        outcome="rejected" if rejected else "accepted" if i in done.path[:kept] else "cut",
         position=position,
         p=done.p[i],
         q=done.q[i],
         accept=done.accept[i],
         u=done.u[i],
         tv=done.tv[i],
-        top=top_lists(transcript, done.logits[i], done.probs[i], done.full_q[i], residual),
+        top=top_lists(transcript, done.logits[done.row(i)], done.probs[done.row(i)], done.full_q[i], residual),
     )

@@ -13,13 +13,13 @@ import torch
 
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.gamma import Policy
-from specdemo.decoding.recording import Pass, drafted_tokens, fetch, target_token, top_lists
+from specdemo.decoding.recording import Pass, decide, drafted_tokens, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
 from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel
-from specdemo.sampling import Uniforms, probabilities, verify
+from specdemo.sampling import Uniforms, probabilities
 from specdemo.settings import MAX_GAMMA
 
 
@@ -59,23 +59,23 @@ def speculative(
             continue
 
         # One pass scores everything: row i of the logits stands behind the context and i drafts, so it is the
-        # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus.
+        # distribution that draft i (counted from 0) must look drawn from, and the last row gives the bonus. (In a
+        # tree row i + 1 stands behind node i, and a draft is judged by its parent's row.)
         clock.start()
         last = to_device(context[-1:], target.device)
-        logits = runner.forward(torch.cat((last, proposal.ids))).logits
+        tree = proposal.tree and proposal.tree.behind(1)
+        logits = runner.forward(torch.cat((last, proposal.ids)), tree).logits
         clock.lap()
         p = probabilities(logits, request.sampler)
-        u = uniforms.draw(len(proposal) + 1)
-        verdict = verify(p, proposal.q, proposal.ids, u[:-1], u[-1])
-        done = fetch(start, proposal, logits, p, u, verdict)
-        runner.rollback(n + done.accepted)
-        drafter.rollback(n + done.accepted)
-        policy.learn(proposal.steps, len(proposal), done.accepted)
-        emitted = _until_end([*done.drafts[: done.accepted], done.token], request.eos_ids)
+        done = decide(start, proposal, logits, p, uniforms.draw(len(proposal) + 1))
+        runner.keep(n, [n + draft for draft in done.path])
+        drafter.rollback(n + len(done.path))
+        policy.learn(proposal.steps, len(proposal), len(done.path))
+        emitted = _until_end([*(done.drafts[i] for i in done.path), done.token], request.eos_ids)
         context.extend(emitted)
         clock.stop()
 
-        kept = min(len(emitted), done.accepted)
+        kept = min(len(emitted), len(done.path))
         drafted = drafted_tokens(done, kept, transcript)
         for token in emitted[:kept]:
             transcript.text.push(token)
@@ -86,6 +86,7 @@ def speculative(
             drafted=drafted,
             final=_final(done, transcript) if len(emitted) > kept else None,
             draft_steps=proposal.steps,
+            parents=None if proposal.tree is None else list(proposal.tree.parents),
             draft_seconds=draft_seconds,
             verify_seconds=verify_seconds,
             overhead_seconds=overhead_seconds,
@@ -98,8 +99,9 @@ def speculative(
 
 def _final(done: Pass, transcript: Transcript) -> Token:
     """The token behind the accepted drafts, by the name of what it was drawn from."""
-    row = done.accepted
-    outcome: Outcome = "plain" if not done.drafts else "bonus" if row == len(done.drafts) else "resampled"
+    row = done.last_row
+    refused = any(done.row(i) == row for i in range(len(done.drafts)))
+    outcome: Outcome = "plain" if not done.drafts else "resampled" if refused else "bonus"
     # The lists of a rejected position stand with the rejected draft.
     top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.probs[row])
     return target_token(transcript, done.token, outcome, done.p_token, top)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdemo.models.device import to_device
+from specdemo.models.tree import Tree
 
 Stop = Callable[[], bool]
 """Says that the run was stopped; asked between any two model calls."""
@@ -23,12 +24,16 @@ Stop = Callable[[], bool]
 class Proposal:
     """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from.
 
-    steps: model calls that it took, one more than n where the last only showed that drafting on was no use.
+    tree: who stands behind whom; None is a chain. Siblings are tested in order, and each has the q that it was drawn
+    from *after* its elder siblings: the same one for draws with replacement, one without the tokens already drawn for
+    draws without, one-hot where it was chosen and not drawn. steps: model calls that the draft took, which may be one
+    more than n where the last only showed that drafting on was no use.
     """
 
     ids: Tensor
     q: Tensor
     steps: int = 0
+    tree: Tree | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

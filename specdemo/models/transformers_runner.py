@@ -63,6 +63,9 @@ class TransformersRunner:
             self.cache.crop(-surplus)
 
     def keep(self, length: int, slots: list[int]) -> None:
+        if slots == list(range(length, length + len(slots))):
+            self.rollback(length + len(slots))
+            return
         index = torch.tensor([*range(length), *slots], device=self.weights.device)
         for layer in self.cache.layers:
             layer.keys, layer.values = layer.keys.index_select(2, index), layer.values.index_select(2, index)

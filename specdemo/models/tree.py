@@ -26,12 +26,25 @@ class Tree:
     def __len__(self) -> int:
         return len(self.parents)
 
+    def children(self, node: int) -> list[int]:
+        """The nodes directly behind one (or behind the text, for ROOT), in the order in which they were drafted."""
+        return [child for child, parent in enumerate(self.parents) if parent == node]
+
+    def behind(self, tokens: int) -> Tree:
+        """This tree with a chain of `tokens` tokens before it: text that is not in the cache yet joins the pass."""
+        return Tree((*range(ROOT, tokens - 1), *(parent + tokens for parent in self.parents)))
+
+    def path(self, node: int) -> list[int]:
+        """The node's ancestors and itself, from the text outwards."""
+        return ([] if self.parents[node] == ROOT else self.path(self.parents[node])) + [node]
+
+    def depth(self, node: int) -> int:
+        """The node's distance from the first free position of the text."""
+        return len(self.path(node)) - 1
+
     def depths(self, device: torch.device) -> Tensor:
-        """Distance of each node from the text, [k]: its position in the text, counted from the first free one."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
-        return torch.tensor(depths, device=device)
+        """Distance of every node from the first free position, [k]."""
+        return torch.tensor([self.depth(node) for node in range(len(self))], device=device)
 
     def mask(self, device: torch.device) -> Tensor:
         """Which nodes each node sees, itself and its ancestors, [k, k] bool."""

@@ -1,0 +1,55 @@
+"""Accepting along a tree (SpecInfer, Miao et al. 2024, 2305.09781; without replacement: Jeon et al. 2024, 2402.14160).
+
+The walk begins behind the text. At every node its children are tested in order, each against what its elder siblings
+left of the target's distribution: accept x with min(1, r(x) / q(x)), else r <- norm(max(0, r - q)). The first that
+passes is entered; where none does, the token is drawn from what is left. One rule serves every way to choose children,
+because each has its own q (see `Proposal`): shared by draws with replacement, cut and renormalised without, one-hot for
+children that were picked (Medusa, EAGLE-2), for which it says: accept x with r(x), else strike it out. A chain is the
+tree of width one, and this rule is then that of `sampling.verify`, which decides a chain without waiting in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specdemo.models.tree import ROOT, Tree
+from specdemo.sampling import draw, residual
+
+
+@dataclass(frozen=True)
+class Walk:
+    """path: the accepted nodes, from the text outwards. accept: acceptance probability of each node that was tested.
+    token: the target's own token behind the path, drawn from source [vocab]."""
+
+    path: list[int]
+    accept: dict[int, float]
+    token: int
+    source: Tensor
+
+
+def walk(p: Tensor, q: Tensor, ids: list[int], tree: Tree, u_accept: Tensor, u_token: Tensor) -> Walk:
+    """Decide over a tree of n nodes.
+
+    Args:
+        p: target distributions [n + 1, vocab]; row 0 behind the text, row i + 1 behind node i.
+        q: what each node was drawn from, [n, vocab], given its elder siblings.
+        ids: the nodes' tokens, n of them.
+        u_accept, u_token: uniforms [n] for the tests and [] for the target's own token, all independent.
+    """
+    uniforms = u_accept.tolist()
+    path: list[int] = []
+    accept: dict[int, float] = {}
+    node, left = ROOT, p[0]
+    while True:
+        for child in tree.children(node):
+            token = ids[child]
+            accept[child] = min(1.0, float(left[token] / q[child, token]))
+            if uniforms[child] < accept[child]:
+                path.append(child)
+                node, left = child, p[child + 1]
+                break
+            left = residual(left, q[child])
+        else:
+            return Walk(path, accept, int(draw(left, u_token)), left)

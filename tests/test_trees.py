@@ -1,0 +1,207 @@
+"""Trees of drafts give the target's distribution too, and the bugs that trees invite are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import specdemo.decoding.tree as tree_module
+import specdemo.sampling as sampling
+from specdemo.decoding.gamma import Fixed
+from specdemo.decoding.request import Request
+from specdemo.decoding.speculative import speculative
+from specdemo.drafters.base import Proposal
+from specdemo.events import Round
+from specdemo.models.lean_runner import LeanRunner
+from specdemo.models.runner import LanguageModel
+from specdemo.models.tree import ROOT, Tree
+from specdemo.settings import SamplerSettings
+from tests.exact import Text, joint_distribution, p_value
+from tests.test_exactness import emitted, prompt_of
+from tests.tiny import Tiny
+from tests.trees import Choice, TreeOfSamples
+
+SAMPLES, BUG_SAMPLES = 500, 1500
+LENGTH = 4
+CHOICES: tuple[Choice, ...] = ("top", "with replacement", "without replacement")
+SAMPLERS = {
+    "greedy": SamplerSettings(temperature=0),
+    "0.8": SamplerSettings(temperature=0.8),
+    "1.2": SamplerSettings(temperature=1.2),
+    "top_p": SamplerSettings(temperature=1.0, top_p=0.8),
+}
+TARGET, DRAFT = Tiny(5, seed=1), Tiny(5, seed=2, layers=1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the tensors are tiny
+    yield
+    torch.set_num_threads(threads)
+
+
+def sample(
+    choice: Choice,
+    sampler: SamplerSettings,
+    widths: tuple[int, ...] = (2, 2),
+    samples: int = SAMPLES,
+    target: LanguageModel | None = None,
+    make: Callable[..., TreeOfSamples] = TreeOfSamples,
+) -> list[Text]:
+    prompt, texts = prompt_of(5), []
+    for seed in range(samples if sampler.temperature else 3):
+        drafter = make(DRAFT.lean, sampler, seed, widths, choice)
+        request = Request(prompt, sampler, LENGTH, decode=str, seed=seed)
+        texts.append(emitted(speculative(target or TARGET.lean, drafter, request, Fixed(len(widths)), 48)))
+    return texts
+
+
+def expected(sampler: SamplerSettings) -> dict[Text, float]:
+    return joint_distribution(TARGET.oracle, prompt_of(5), LENGTH, sampler)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_tree_gives_the_targets_distribution(choice: Choice, sampler: str) -> None:
+    assert p_value(sample(choice, SAMPLERS[sampler]), expected(SAMPLERS[sampler])) > 1e-3
+
+
+@pytest.mark.parametrize("widths", [(1, 1, 1), (3, 1, 1)])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_so_does_every_shape(choice: Choice, widths: tuple[int, ...]) -> None:
+    texts = sample(choice, SAMPLERS["0.8"], widths, samples=400)
+    assert p_value(texts, expected(SAMPLERS["0.8"])) > 1e-3
+
+
+def test_it_holds_through_the_transformers_runner() -> None:
+    texts = sample("without replacement", SAMPLERS["0.8"], samples=200, target=TARGET.transformers)
+    assert p_value(texts, expected(SAMPLERS["0.8"])) > 1e-3
+
+
+# --- Planted bugs ---
+
+
+def residual_not_updated_between_siblings(patch: pytest.MonkeyPatch) -> None:
+    """Every sibling is tested against the target's whole distribution, and so is what is drawn at the end."""
+
+    def walk(p, q, ids, tree, u_accept, u_token):
+        path, accept, node = [], {}, ROOT
+        while True:
+            here = left = p[node + 1]
+            for child in tree.children(node):
+                accept[child] = min(1.0, float(here[ids[child]] / q[child, ids[child]]))
+                if u_accept[child] < accept[child]:
+                    path.append(child)
+                    node = child
+                    break
+                left = sampling.residual(here, q[child])
+            else:
+                return tree_module.Walk(path, accept, int(sampling.draw(left, u_token)), left)
+
+    patch.setattr("specdemo.decoding.recording.walk", walk)
+
+
+def residual_never_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tree_module, "residual", lambda left, q: left)
+
+
+def q_not_renormalised(patch: pytest.MonkeyPatch) -> None:
+    """Without replacement, siblings keep the q of the first one, less what was drawn, and it no longer sums to 1."""
+    right = TreeOfSamples._children
+
+    def children(self, text, width):
+        drawn = right(self, text, width)
+        shrunk, q = [], drawn[0][1]
+        for token, _ in drawn:
+            shrunk.append((token, q))
+            q = q.clone()
+            q[token] = 0
+        return shrunk
+
+    patch.setattr(TreeOfSamples, "_children", children)
+
+
+def wrong_parent_in_the_mask(patch: pytest.MonkeyPatch) -> None:
+    right = Tree.behind
+
+    def behind(self, tokens: int) -> Tree:
+        parents = right(self, tokens).parents
+        return Tree((ROOT, *(max(0, parent - 1) for parent in parents[1:])))
+
+    patch.setattr(Tree, "behind", behind)
+
+
+def rejected_branch_kept(patch: pytest.MonkeyPatch) -> None:
+    right = LeanRunner.keep
+    patch.setattr(
+        LeanRunner, "keep", lambda self, length, slots: right(self, length, list(range(length, length + len(slots))))
+    )
+
+
+def sampled_children_reranked(patch: pytest.MonkeyPatch) -> None:
+    """Children are drawn, then tested in the order of their confidence: who is first now depends on the draw."""
+    right = TreeOfSamples._children
+
+    def children(self, text, width):
+        return sorted(right(self, text, width), key=lambda drawn: -float(drawn[1][drawn[0]]))
+
+    patch.setattr(TreeOfSamples, "_children", children)
+
+
+@pytest.mark.parametrize(
+    ("bug", "choice", "widths"),
+    [
+        (residual_never_taken, "with replacement", (2, 2)),
+        (residual_not_updated_between_siblings, "with replacement", (3,)),
+        (q_not_renormalised, "without replacement", (3,)),
+        (wrong_parent_in_the_mask, "with replacement", (2, 2)),
+        (rejected_branch_kept, "with replacement", (3, 1)),
+        (sampled_children_reranked, "with replacement", (3,)),
+    ],
+)
+def test_a_planted_tree_bug_is_caught(
+    bug: Callable, choice: Choice, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = SamplerSettings(temperature=0.8)
+    bug(monkeypatch)
+    assert p_value(sample(choice, sampler, widths, BUG_SAMPLES), expected(sampler)) < 1e-6
+
+
+# --- What a round says about a tree ---
+
+
+def test_greedy_trees_write_the_plain_text_and_tell_every_nodes_fate() -> None:
+    sampler, prompt = SamplerSettings(temperature=0), prompt_of(5)
+    oracle = TARGET.oracle.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=None)
+    drafter = TreeOfSamples(DRAFT.lean, sampler, 0, (2, 2), "top")
+    request = Request(prompt, sampler, 30, decode=str, record=True)
+    rounds = [e for e in speculative(TARGET.lean, drafter, request, Fixed(2), 64) if isinstance(e, Round)]
+    text = [token.id for round_ in rounds for token in round_.emitted]
+    assert text == oracle[0, len(prompt) :].tolist()
+    seen = set()
+    for round_ in rounds:
+        seen |= {token.outcome for token in round_.drafted}
+        if not round_.drafted:
+            continue
+        tree = Tree(tuple(round_.parents))
+        kept = [i for i, token in enumerate(round_.drafted) if token.outcome == "accepted"]
+        assert kept == (tree.path(kept[-1]) if kept else [])
+        for i, token in enumerate(round_.drafted):
+            assert token.position == round_.start + tree.depth(i)
+            tested = token.outcome != "discarded"
+            assert tested == (token.accept is not None)
+            parent = tree.parents[i]
+            assert tested <= (parent == ROOT or round_.drafted[parent].outcome == "accepted")
+    assert seen >= {"accepted", "rejected", "discarded"}
+
+
+def test_a_tree_knows_its_paths() -> None:
+    tree = Tree((ROOT, ROOT, 0, 0, 2))
+    assert tree.children(ROOT) == [0, 1]
+    assert tree.children(0) == [2, 3]
+    assert tree.path(4) == [0, 2, 4]
+    assert tree.behind(1).parents == (ROOT, 0, 0, 1, 1, 3)
+    assert Proposal(torch.zeros(0), torch.zeros(0, 5)).tree is None
