@@ -23,7 +23,7 @@ from tests.test_exactness import emitted, prompt_of
 from tests.tiny import Tiny
 from tests.trees import Choice, TreeOfSamples
 
-SAMPLES, BUG_SAMPLES = 500, 1500
+SAMPLES = 500
 LENGTH = 4
 CHOICES: tuple[Choice, ...] = ("top", "with replacement", "without replacement")
 SAMPLERS = {
@@ -152,22 +152,22 @@ def sampled_children_reranked(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "choice", "widths"),
+    ("bug", "choice", "widths", "samples"),
     [
-        (residual_never_taken, "with replacement", (2, 2)),
-        (residual_not_updated_between_siblings, "with replacement", (3,)),
-        (q_not_renormalised, "without replacement", (3,)),
-        (wrong_parent_in_the_mask, "with replacement", (2, 2)),
-        (rejected_branch_kept, "with replacement", (3, 1)),
-        (sampled_children_reranked, "with replacement", (3,)),
+        (residual_never_taken, "with replacement", (2, 2), 1500),
+        (residual_not_updated_between_siblings, "with replacement", (3,), 1500),
+        (q_not_renormalised, "without replacement", (3,), 1500),
+        (wrong_parent_in_the_mask, "with replacement", (2, 2), 1500),
+        (rejected_branch_kept, "with replacement", (3, 1), 3000),
+        (sampled_children_reranked, "with replacement", (3,), 1500),
     ],
 )
 def test_a_planted_tree_bug_is_caught(
-    bug: Callable, choice: Choice, widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    bug: Callable, choice: Choice, widths: tuple[int, ...], samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = SamplerSettings(temperature=0.8)
     bug(monkeypatch)
-    assert p_value(sample(choice, sampler, widths, BUG_SAMPLES), expected(sampler)) < 1e-6
+    assert p_value(sample(choice, sampler, widths, samples), expected(sampler)) < 1e-6
 
 
 # --- What a round says about a tree ---
