@@ -19,7 +19,7 @@ Target = Annotated[str | None, typer.Option(help="A target of your own: a folder
 Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
-Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup or lookup-then-draft.")]
+Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup, retrieval or combined.")]
 Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
 Confidence = Annotated[float, typer.Option(help="End a draft where its next token survives with less; 0 is never.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]

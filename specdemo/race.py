@@ -78,6 +78,8 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
         raise UserError(f"There is no drafter {settings.drafter!r}; choose one of: {', '.join(DRAFTERS)}.")
     if kind.needs_draft and loaded.draft is None:
         raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
+    if kind.needs_store and loaded.store is None:
+        raise UserError("Nobody has kept text of this target to retrieve from. Choose another drafter.")
     target = loaded.target
     prompt = loaded.tokens.encode(settings.prompt, settings.chat)
     if len(prompt) >= target.max_length:
@@ -100,7 +102,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
-        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity, settings.confidence)
+        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity, settings.confidence, loaded.store)
         costs = loaded.costs if kind.needs_draft else replace(loaded.costs, c=0.0)  # a lookup's step is no step
         policy = Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
         lanes["speculative"] = speculative(target, kind.make(job), request, policy, capacity, settings.drafter)

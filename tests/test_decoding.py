@@ -17,7 +17,7 @@ from specdemo.events import Draft, End, Event, Prefill, Round, Start
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 from tests.policies import Cycle
-from tests.tiny import Tiny
+from tests.tiny import STORE, Tiny
 
 GREEDY, HOT = SamplerSettings(temperature=0), SamplerSettings(temperature=1.0)
 PROMPT = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 2, 6, 5]
@@ -33,7 +33,7 @@ def run(
 ) -> Iterator[Event]:
     target, draft = target or TARGET.lean, draft or DRAFT.lean
     capacity = len(request.prompt) + request.max_tokens
-    made = DRAFTERS[drafter].make(DraftJob(target, draft, request.sampler, request.seed, capacity))
+    made = DRAFTERS[drafter].make(DraftJob(target, draft, request.sampler, request.seed, capacity, store=STORE))
     policy = Fixed(gamma) if isinstance(gamma, int) else Cycle(*gamma)
     return speculative(target, made, request, policy, capacity, drafter)
 

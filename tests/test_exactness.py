@@ -28,7 +28,7 @@ from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 from tests.exact import Text, joint_distribution, p_value
 from tests.policies import Cycle
-from tests.tiny import Tiny
+from tests.tiny import STORE, Tiny
 
 VOCAB = {1: 5, 2: 5, 3: 4, 4: 3, 5: 3}  # smaller for longer drafts, so that every text can be enumerated
 SAMPLERS = {
@@ -74,7 +74,7 @@ def sample(
     texts = []
     for seed in range(samples if sampler.temperature else 3):
         request = Request(prompt, sampler, length, decode=str, seed=seed)
-        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence))
+        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence, STORE))
         policy = Fixed(gamma) if isinstance(gamma, int) else gamma()
         texts.append(emitted(speculative(target, made, request, policy, capacity)))
     return texts
@@ -121,7 +121,7 @@ def test_it_holds_while_gamma_is_chosen_live(sampler: str) -> None:
     assert p_value(texts, expected) > 1e-3
 
 
-@pytest.mark.parametrize("drafter", ["draft-model", "lookup-then-draft"])
+@pytest.mark.parametrize("drafter", ["draft-model", "combined"])
 @pytest.mark.parametrize("confidence", [0.1, 0.3, 0.6])
 def test_it_holds_while_unsure_drafts_end_early(drafter: str, confidence: float) -> None:
     """The tiny draft's largest probability is often below 0.6, so drafts of every length occur."""

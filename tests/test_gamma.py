@@ -19,7 +19,7 @@ from specdemo.events import Round
 from specdemo.models.costs import TEXTBOOK, Costs, _between, measure_costs
 from specdemo.models.loading import LoadedPair
 from specdemo.settings import SamplerSettings
-from tests.tiny import Tiny
+from tests.tiny import STORE, Tiny
 
 COSTS = Costs(c=0.06, v=tuple(1 + 0.05 * k for k in range(17)), o=0.05)
 
@@ -137,7 +137,7 @@ class Waits(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "lookup-then-draft", None])
+@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "retrieval", "combined", None])
 def test_a_round_waits_for_the_device_once_and_never_for_a_whole_vocabulary(
     drafter: str | None, temperature: float
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_round_waits_for_the_device_once_and_never_for_a_whole_vocabulary(
     request = Request([1, 2, 3, 1, 2, 3, 1, 2], sampler, 24, decode=str)
     events = baseline(target, request, 40)
     if drafter:
-        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, 0, 40))
+        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, 0, 40, store=STORE))
         events = speculative(target, made, request, Fixed(3), 40)
     rounds = 0
     while True:

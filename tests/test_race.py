@@ -18,7 +18,7 @@ from specdemo.models.tokens import Tokens
 from specdemo.race import compare_greedy, interleave, race
 from specdemo.settings import Settings
 from tests.test_text import word_tokenizer
-from tests.tiny import Tiny
+from tests.tiny import STORE, Tiny
 
 TARGET, DRAFT = Tiny(8, seed=1), Tiny(8, seed=2)
 
@@ -154,6 +154,13 @@ def test_a_planted_decoding_bug_shows_as_different(monkeypatch: pytest.MonkeyPat
 def test_settings_that_the_pair_cannot_serve_are_refused(values: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(tiny_pair(), settings(**values))
+
+
+def test_a_pair_without_kept_text_has_nothing_to_retrieve_from() -> None:
+    with pytest.raises(UserError, match="Nobody has kept text"):
+        run(tiny_pair(), settings(drafter="retrieval"))
+    with_text = replace(tiny_pair(), store=STORE)
+    assert run(with_text, settings(drafter="retrieval"))[-1].check.verdict == "identical"
 
 
 def test_a_pair_without_a_draft_still_runs_lookup() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdemo.events import ModelInfo
+from specdemo.models.datastore import Datastore
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.runner import LanguageModel
@@ -59,3 +61,7 @@ class Tiny:
     @property
     def _info(self) -> ModelInfo:
         return ModelInfo(name="tiny", parameters=self.oracle.num_parameters(), dtype="fp32")
+
+
+STORE = Datastore([np.random.default_rng(seed).integers(0, 3, 300).astype(np.uint16) for seed in range(4)])
+"""Text for retrieval: random tokens below 3, in which most sequences of four occur."""

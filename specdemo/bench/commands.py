@@ -25,14 +25,14 @@ from specdemo.cli_options import (
 from specdemo.errors import UserError
 
 PROMPTS = Path(__file__).parents[2] / "assets" / "prompts.jsonl"
-_DRAFTERS = ["draft-model", "prompt-lookup", "lookup-then-draft"]
+_ALL: list[str] = []
 _GAMMAS = ["auto"]
 _TUNED_GAMMAS = (1, 2, 3, 4, 6, 8, None)
 _TUNED_CONFIDENCES = (0.0, 0.2)
 
 Prompts = Annotated[Path, typer.Option(help='A .jsonl of {"category", "prompt"} lines; six shipped categories.')]
 Categories = Annotated[str, typer.Option(help="Some categories only, separated by commas.")]
-Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all by default.")]
+Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all that the pair can use by default.")]
 PerCategory = Annotated[int, typer.Option(help="Prompts of each category; 0 takes all of them.")]
 Repeats = Annotated[int, typer.Option(min=1, help="How often everything is run, in turn.")]
 Json = Annotated[Path | None, typer.Option(help="Write the results to this file.")]
@@ -40,7 +40,7 @@ Json = Annotated[Path | None, typer.Option(help="Write the results to this file.
 
 def bench(
     pair: Pair = None,
-    drafter: Drafters = _DRAFTERS,
+    drafter: Drafters = _ALL,
     gamma: Annotated[list[str], typer.Option(help="Drafts a round, or auto; may be given more than once.")] = _GAMMAS,
     confidence: Confidence = 0.2,
     temperature: Temperature = 0.0,
@@ -76,7 +76,7 @@ def bench(
         chosen = _chosen(prompts, categories, per_category)
         gammas = [gamma_settings(text).get("gamma") for text in gamma]
         loaded = apart(load, pair, target, draft, device, dtype, console)
-        ours = [make.speculative(loaded, name, g, confidence) for name in drafter for g in gammas]
+        ours = [make.speculative(loaded, name, g, confidence) for name in drafter or _usable(loaded) for g in gammas]
         runners = [make.Ours("baseline", loaded), *ours]
         if page:
             runners += [
@@ -128,10 +128,8 @@ def tune(
         chosen = _chosen(prompts, categories, per_category)
         loaded = apart(load, pair, target, draft, device, dtype, console)
         runners = [make.Ours("baseline", loaded)]
-        for name, kind in DRAFTERS.items():
-            if kind.needs_draft and loaded.draft is None:
-                continue
-            doubts = _TUNED_CONFIDENCES if kind.needs_draft else _TUNED_CONFIDENCES[:1]
+        for name in _usable(loaded):
+            doubts = _TUNED_CONFIDENCES if DRAFTERS[name].needs_draft else _TUNED_CONFIDENCES[:1]
             runners += [make.speculative(loaded, name, g, doubt) for g in _TUNED_GAMMAS for doubt in doubts]
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         report = _run(loaded, runners, chosen, settings, repeats, console)
@@ -173,6 +171,13 @@ def _chosen(file: Path, categories: str, per_category: int) -> list[tuple[str, s
         if (not wanted or category in wanted) and (not per_category or counts[category] <= per_category):
             chosen.append((category, prompt))
     return chosen
+
+
+def _usable(loaded) -> list[str]:
+    """Drafters that this pair has all they need for."""
+    from specdemo.drafters import DRAFTERS
+
+    return [name for name, kind in DRAFTERS.items() if kind.usable(loaded.draft, loaded.store)]
 
 
 def _run(loaded, runners, prompts, settings, repeats, console: Console):

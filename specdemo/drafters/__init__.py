@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 from specdemo.drafters.base import Drafter
 from specdemo.drafters.draft_model import DraftModel
-from specdemo.drafters.lookup_then_draft import LookupThenDraft
+from specdemo.drafters.first_of import FirstOf
 from specdemo.drafters.prompt_lookup import PromptLookup
+from specdemo.drafters.retrieval import Retrieval
+from specdemo.models.datastore import Datastore
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 
 
 @dataclass(frozen=True)
 class DraftJob:
-    """What a drafter may be made from. `capacity` is the longest context of the run, in tokens; see DraftModel for
-    `confidence`."""
+    """What a drafter may be made from. `capacity` is the longest context of the run, in tokens; `store` holds text that
+    the target wrote before; see DraftModel for `confidence`."""
 
     target: LanguageModel
     draft: LanguageModel | None
@@ -24,6 +26,7 @@ class DraftJob:
     seed: int
     capacity: int
     confidence: float = 0.0
+    store: Datastore | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Kind:
     hint: str
     make: Callable[[DraftJob], Drafter]
     needs_draft: bool = False
+    needs_store: bool = False
+
+    def usable(self, draft: object, store: object) -> bool:
+        """Whether a pair with this draft model and this store (None where it has none) can use it."""
+        return not (self.needs_draft and draft is None) and not (self.needs_store and store is None)
 
 
 def _draft_model(job: DraftJob) -> DraftModel:
@@ -42,6 +50,10 @@ def _draft_model(job: DraftJob) -> DraftModel:
 
 def _lookup(job: DraftJob) -> PromptLookup:
     return PromptLookup(job.target.vocab_size, job.target.device)
+
+
+def _retrieval(job: DraftJob) -> Retrieval:
+    return Retrieval(job.store, job.target.vocab_size, job.target.device)
 
 
 DRAFTERS: dict[str, Kind] = {
@@ -56,10 +68,16 @@ DRAFTERS: dict[str, Kind] = {
         "repeats what followed the same words before; no model at all",
         _lookup,
     ),
-    "lookup-then-draft": Kind(
-        "Lookup, then draft",
-        "repeats what followed the same words before, lets the draft model write the rest",
-        lambda job: LookupThenDraft(_lookup(job), _draft_model(job)),
+    "retrieval": Kind(
+        "Retrieval",
+        "copies from what the target answered to other prompts (He et al. 2023); no model at all",
+        _retrieval,
+        needs_store=True,
+    ),
+    "combined": Kind(
+        "Lookup, retrieval, draft",
+        "looks up what was said before, here or elsewhere, and lets the draft model write the rest",
+        lambda job: FirstOf([_lookup(job), *([_retrieval(job)] if job.store else []), _draft_model(job)]),
         needs_draft=True,
     ),
 }

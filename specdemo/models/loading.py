@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.costs import TEXTBOOK, Costs, measure_costs
+from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
 from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
@@ -41,14 +42,15 @@ _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works); `costs` are what
-    its rounds cost on this machine."""
+    """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works), `store` for one
+    whose text nobody has kept; `costs` are what its rounds cost on this machine."""
 
     pair: Pair
     tokens: Tokens
     target: LanguageModel
     draft: LanguageModel | None
     costs: Costs = TEXTBOOK
+    store: Datastore | None = None
 
 
 def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
@@ -71,7 +73,8 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
         draft_name, draft_folder = resolve(pair.draft, progress)
         progress(f"Loading {draft_name}", None)
         draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
-    loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft)
+    store = load_datastore(BUILT_IN_DRAFT_FOLDER / "text") if pair.has_store else None
+    loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft, store=store)
     with _explained(pair.label):
         warm_up(loaded, progress)
         progress("Measuring costs", None)

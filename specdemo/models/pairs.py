@@ -36,6 +36,11 @@ class Pair:
         return int(billions * 1e9 * bytes_per_parameter * (1 + _CACHE_SHARE))
 
     @property
+    def has_store(self) -> bool:
+        """Whether text of this target ships with the project."""
+        return self.target == BUILT_IN_TARGET
+
+    @property
     def on_hub(self) -> bool:
         sources = (self.target, self.draft)
         return any(source and not source.startswith("built-in:") and not os.path.isdir(source) for source in sources)
