@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 
 from specdemo.bench.commands import bench, tune
@@ -26,6 +25,8 @@ from specdemo.cli_options import (
     explained,
     gamma_settings,
     load,
+    require_folder,
+    wide_console,
 )
 from specdemo.errors import UserError
 from specdemo.training.commands import app as train_app
@@ -91,8 +92,11 @@ def run(
     from specdemo.prompts import read_prompts
     from specdemo.settings import Settings
 
-    console = Console()
+    console = wide_console()
     with explained():
+        if prompt and prompts:
+            raise UserError("Give one prompt or a file of them with --prompts, not both.")
+        require_folder(trace)
         base = {
             "drafter": drafter,
             "confidence": confidence,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,3 +64,16 @@ def load(
     use_cpu_quota()
     with console.status("Loading the models"):
         return load_pair(found, chosen, precision)
+
+
+def require_folder(*files: Path | None) -> None:
+    """Raises UserError for a file that could not be written later."""
+    for file in files:
+        if file is not None and not file.resolve().parent.is_dir():
+            raise UserError(f"{file} cannot be written: there is no folder {file.resolve().parent}.")
+
+
+def wide_console() -> Console:
+    """The terminal, or 150 columns where output goes to a file: tables should not be folded there."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)

@@ -20,6 +20,12 @@ _P99_NEEDS = 100  # below this many gaps a 99th percentile is a maximum in disgu
 _STEADY_SHARE = 0.8  # the last rounds before a limit are always shorter
 
 
+def percentile(values: Iterable[float], share: float) -> float:
+    """The smallest value that at least that share of them does not exceed."""
+    ranked = sorted(values)
+    return ranked[math.ceil(share * len(ranked)) - 1]
+
+
 @dataclass
 class LaneMetrics:
     """One lane so far. Feed it the lane's events in order; every number may be read at any time.
@@ -139,7 +145,7 @@ class LaneMetrics:
             return None
         if len(gaps) < _P99_NEEDS:
             return "max", gaps[-1]
-        return "p99", gaps[math.ceil(0.99 * len(gaps)) - 1]
+        return "p99", percentile(gaps, 0.99)
 
     def seconds_to(self, tokens: int) -> float | None:
         """Clock when the lane had at least `tokens` tokens, interpolated inside the burst that crossed the line.

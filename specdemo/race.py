@@ -19,7 +19,7 @@ from specdemo.decoding.baseline import baseline
 from specdemo.decoding.gamma import Auto, Fixed
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import DRAFTERS, DraftJob
+from specdemo.drafters import DRAFTERS, DraftJob, Kind
 from specdemo.errors import UserError
 from specdemo.events import Event, GreedyCheck, Lane, LaneEvent, Machine, RaceEnd, RaceEvent, RaceStart, Round, Trace
 from specdemo.models.device import processor_name
@@ -73,13 +73,6 @@ def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event
 
 
 def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dict[Lane, Iterator[Event]]:
-    kind = DRAFTERS.get(settings.drafter)
-    if kind is None:
-        raise UserError(f"There is no drafter {settings.drafter!r}; choose one of: {', '.join(DRAFTERS)}.")
-    if kind.needs_draft and loaded.draft is None:
-        raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
-    if kind.needs_store and loaded.store is None:
-        raise UserError("Nobody has kept text of this target to retrieve from. Choose another drafter.")
     target = loaded.target
     prompt = loaded.tokens.encode(settings.prompt, settings.chat)
     if len(prompt) >= target.max_length:
@@ -102,6 +95,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
+        kind = _drafter(loaded, settings.drafter)
         job = DraftJob(target, loaded.draft, settings, settings.seed, capacity, settings.confidence, loaded.store)
         costs = loaded.costs if kind.needs_draft else replace(loaded.costs, c=0.0)  # a lookup's step is no step
         policy = Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
@@ -109,13 +103,28 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     return lanes
 
 
-def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], speculative: list[int]) -> GreedyCheck:
-    """Compare greedy texts over their common length; where they part, look whether the target was in two minds.
+def _drafter(loaded: LoadedPair, name: str) -> Kind:
+    """A drafter that this pair can use; raises UserError for any other."""
+    kind = DRAFTERS.get(name)
+    if kind is None:
+        raise UserError(f"There is no drafter {name!r}; choose one of: {', '.join(DRAFTERS)}.")
+    if kind.needs_draft and loaded.draft is None:
+        raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
+    if kind.needs_store and loaded.store is None:
+        raise UserError("Nobody has kept text of this target to retrieve from. Choose another drafter.")
+    return kind
 
-    The gap is between the two tokens' logits after a fresh prefill of the text that both lanes share.
+
+def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], speculative: list[int]) -> GreedyCheck:
+    """Compare greedy texts; where they part, look whether the target was in two minds.
+
+    The gap is between the two tokens' logits after a fresh prefill of the text that both lanes share. Texts that only
+    differ in where they end are different: both lanes have the same limits.
     """
     common = min(len(plain), len(speculative))
     at = next((i for i in range(common) if plain[i] != speculative[i]), None)
+    if at is None and len(plain) != len(speculative):
+        return GreedyCheck(verdict="different", compared=common, position=common)
     if at is None:
         return GreedyCheck(verdict="identical", compared=common)
     context = [*prompt, *plain[:at]]

@@ -18,7 +18,7 @@ from specdemo.settings import SamplerSettings
 
 _COLDEST = 1e-6  # below this temperature the largest logit has all the mass that fp32 can show
 _NUCLEUS_GUESS = 1024  # top-p looks among this many tokens first: sorting a whole vocabulary costs milliseconds
-_UNIFORMS = 1024  # made at a time
+_UNIFORMS = 4096  # made at a time: enough for most runs
 
 
 class Uniforms:
@@ -31,17 +31,18 @@ class Uniforms:
     def __init__(self, seed: int, stream: Literal["target", "draft"], device: torch.device) -> None:
         self._generator = np.random.default_rng([seed, ("target", "draft").index(stream)])
         self._device = device
-        self._left = torch.empty(0)
+        self._left = self._more(_UNIFORMS)  # many at once, and before the run: a copy to a GPU waits for it
 
     def draw(self, n: int) -> Tensor:
         """n fresh uniforms [n] on the device."""
         if len(self._left) < n:
-            # Many at once: every copy to a GPU would wait for it.
-            dtype = np.float32 if self._device.type == "mps" else np.float64  # Apple's GPUs have no fp64
-            more = torch.from_numpy(self._generator.random(max(n, _UNIFORMS), dtype=dtype)).to(self._device)
-            self._left = torch.cat((self._left.to(more), more))
+            self._left = torch.cat((self._left, self._more(max(n, _UNIFORMS))))
         drawn, self._left = self._left[:n], self._left[n:]
         return drawn
+
+    def _more(self, n: int) -> Tensor:
+        dtype = np.float32 if self._device.type == "mps" else np.float64  # Apple's GPUs have no fp64
+        return torch.from_numpy(self._generator.random(n, dtype=dtype)).to(self._device)
 
 
 def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:

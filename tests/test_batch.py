@@ -41,6 +41,34 @@ def test_rows_advance_by_their_own_lengths() -> None:
     assert 0 < run.accepted < run.tested
 
 
+def test_alpha_of_a_batch_is_accepted_over_tested() -> None:
+    """Counted again from single rows: drafts behind a rejection were never tested."""
+    together = decode_batch(TARGET.lean, BatchRequest(PROMPTS[:2], GREEDY, 40), DRAFT.lean, 3)
+    alone = [decode_batch(TARGET.lean, BatchRequest([prompt], GREEDY, 40), DRAFT.lean, 3) for prompt in PROMPTS[:2]]
+    assert together.tested == sum(run.tested for run in alone)
+    assert together.accepted == sum(run.accepted for run in alone)
+    assert together.tested < 3 * sum(run.passes for run in alone)
+
+
+def test_rows_of_one_prompt_are_drawn_independently() -> None:
+    """With shared uniforms two rows would write the same text every time."""
+    sampler = SamplerSettings(temperature=1.0)
+    same = 0
+    for seed in range(60):
+        request = BatchRequest([PROMPTS[0]] * 2, sampler, 6, seed=seed)
+        one, other = decode_batch(TARGET.lean, request, DRAFT.lean, 2).texts
+        same += one == other
+    assert same < 20
+
+
+def test_rows_draft_independently() -> None:
+    """A target that always agrees shows the drafts themselves."""
+    sampler = SamplerSettings(temperature=1.0)
+    request = [BatchRequest([PROMPTS[0]] * 2, sampler, 4, seed=seed) for seed in range(60)]
+    pairs = [decode_batch(TARGET.lean, one, TARGET.lean, 3).texts for one in request]
+    assert sum(one[:3] == other[:3] for one, other in pairs) < 30
+
+
 def test_a_row_that_ends_early_ends_alone() -> None:
     texts = [oracle(prompt, 40) for prompt in PROMPTS]
     eos = next(token for token in range(8) if (token in texts[0]) and texts[0].index(token) > 2)

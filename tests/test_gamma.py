@@ -64,6 +64,13 @@ def test_a_text_that_becomes_predictable_is_noticed_from_plain_decoding() -> Non
     assert max(after) >= 4
 
 
+def test_what_was_gained_earlier_pays_for_nothing_later() -> None:
+    policy = Auto(COSTS)
+    write(policy, [0.95], 600)
+    used, _ = write(policy, [0.0], 200)
+    assert used < 1.12 * 200  # drafting once a round would cost 1.16
+
+
 def test_a_drafter_too_unsure_to_draft_counts_against_drafting() -> None:
     policy = Auto(COSTS)
     for _ in range(40):
@@ -118,6 +125,22 @@ def test_costs_of_the_default_pair_are_measured_in_the_time_of_forty_tokens(defa
     assert default_pair.costs != TEXTBOOK
 
 
+def test_overhead_is_what_deciding_over_drafts_takes_beyond_a_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdemo.models import costs
+
+    def slow(right, seconds):
+        def call(*arguments):
+            time.sleep(seconds * (len(arguments[0]) - 1))
+            return right(*arguments)
+
+        return call
+
+    monkeypatch.setattr(costs, "verify", slow(costs.verify, 0.002))
+    found = measure_costs(Tiny(300, seed=1).lean, None)
+    assert found.o * found.step == pytest.approx(4 * 0.002, rel=0.5)
+    assert found.c == 0
+
+
 # --- What a round may wait for ---
 
 
@@ -160,6 +183,20 @@ def test_a_round_waits_for_the_device_once_and_never_for_a_whole_vocabulary(
             assert len(waits.sizes) == 1
         assert all(size < vocab / 4 for size in waits.sizes)
     assert rounds > 3
+
+
+def test_doubt_waits_once_a_step_more() -> None:
+    """Whether to draw the next draft at all is known on the device alone; the docstring says what it costs."""
+    target, draft = Tiny(300, seed=1).lean, Tiny(300, seed=2).lean
+    sampler = SamplerSettings(temperature=0)
+    made = DRAFTERS["draft-model"].make(DraftJob(target, draft, sampler, 0, 40, confidence=1e-9))
+    events = speculative(target, made, Request([1, 2, 3], sampler, 12, decode=str), Fixed(3), 40)
+    while True:
+        with Waits() as waits:
+            event = next(events)
+        if isinstance(event, Round):
+            assert len(waits.sizes) == 1 + event.draft_steps
+            break
 
 
 # --- A draft that ends early ---

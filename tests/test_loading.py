@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
 from specdemo.errors import UserError
 from specdemo.models import loading, wheel
@@ -53,6 +62,46 @@ def test_an_architecture_that_the_lean_forward_lacks_goes_through_transformers(t
     with torch.inference_mode():
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2").eval()(torch.tensor([ids])).logits[0]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_files_beside_the_model_are_not_read_as_part_of_it(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "target")
+    alone = load(folder).target.info
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert load(folder).target.info == alone
+
+
+def test_a_checkpoint_in_several_files_is_read_by_its_index(tmp_path: Path) -> None:
+    model = Tiny(8, 1).oracle
+    model.save_pretrained(tmp_path / "sharded", max_shard_size="5KB")
+    word_tokenizer(WORDS).save_pretrained(tmp_path / "sharded")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
+    whole, parts = load(save_model(tmp_path / "whole")).target, load(tmp_path / "sharded").target
+    assert torch.equal(whole.runner(8).forward([1, 2]).logits, parts.runner(8).forward([1, 2]).logits)
+
+
+def test_models_without_a_known_context_length_or_with_a_tiny_one_run(tmp_path: Path) -> None:
+    bloom = BloomForCausalLM(BloomConfig(vocab_size=8, hidden_size=16, n_layer=1, n_head=2))
+    assert load(save_model(tmp_path / "bloom", model=bloom)).target.max_length > 1000
+    short = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+    assert load(save_model(tmp_path / "short", model=short)).target.max_length == 16
+
+
+def test_a_model_that_cannot_be_rolled_back_is_refused(tmp_path: Path) -> None:
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=8, hidden_size=16, state_size=4, num_hidden_layers=1))
+    with pytest.raises(UserError, match="cannot be rolled back"):
+        load(save_model(tmp_path / "mamba", model=mamba))
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ messages[7].content }}", "{% if %}", "no content", "{{ messages[0].content * 2 }}"]
+)
+def test_a_chat_template_that_cannot_frame_a_prompt_says_so(tmp_path: Path, template: str) -> None:
+    loaded = load(save_model(tmp_path / "t"))
+    loaded.tokens.tokenizer.chat_template = template
+    with pytest.raises(UserError, match="Switch the chat template off"):
+        loaded.tokens.encode("a b", chat=True)
+    assert loaded.tokens.encode("a b", chat=False)
 
 
 def test_padding_rows_of_an_embedding_are_never_predicted(tmp_path: Path) -> None:

@@ -114,7 +114,12 @@ def test_texts_that_part_at_a_wide_gap_are_a_bug_and_at_a_narrow_one_a_near_tie(
     verdict = compare_greedy(TARGET.lean, prompt, [best, 0], [second, 0])
     assert (verdict.verdict, verdict.position) == ("different", 0)
     assert verdict.gap == pytest.approx(float(logits[best] - logits[second]), abs=1e-4)
-    assert compare_greedy(TARGET.lean, prompt, [best, 0, 1], [best, 0]).compared == 2
+    assert compare_greedy(TARGET.lean, prompt, [best, 0], [best, 0]).compared == 2
+
+
+def test_a_text_that_ends_too_early_is_different() -> None:
+    check = compare_greedy(TARGET.lean, [0, 1, 2], [3, 4, 5], [3, 4])
+    assert (check.verdict, check.position) == ("different", 2)
 
 
 def test_a_near_tie_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:

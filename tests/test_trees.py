@@ -9,11 +9,12 @@ import torch
 
 import specdemo.decoding.tree as tree_module
 import specdemo.sampling as sampling
-from specdemo.decoding.gamma import Fixed
+from specdemo.decoding.gamma import Auto, Fixed
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
 from specdemo.drafters.base import Proposal
 from specdemo.events import Round
+from specdemo.models.costs import Costs
 from specdemo.models.lean_runner import LeanRunner
 from specdemo.models.runner import LanguageModel
 from specdemo.models.tree import ROOT, Tree
@@ -196,6 +197,17 @@ def test_greedy_trees_write_the_plain_text_and_tell_every_nodes_fate() -> None:
             parent = tree.parents[i]
             assert tested <= (parent == ROOT or round_.drafted[parent].outcome == "accepted")
     assert seen >= {"accepted", "rejected", "discarded"}
+
+
+def test_a_tree_larger_than_the_room_left_is_cut() -> None:
+    """Near the end of the text there is room for a few nodes only; with an auto gamma a tree may pass every length."""
+    sampler, prompt = SamplerSettings(temperature=0), prompt_of(5)
+    drafter = TreeOfSamples(DRAFT.lean, sampler, 0, (4, 2, 2), "top")
+    policy = Auto(Costs(c=0.0, v=(1.0, 1.0, 1.0), o=0.0))
+    events = speculative(TARGET.lean, drafter, Request(prompt, sampler, 12, decode=str), policy, len(prompt) + 12)
+    text = emitted(events)
+    oracle = TARGET.oracle.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=None)
+    assert list(text) == oracle[0, len(prompt) :].tolist()
 
 
 def test_a_tree_knows_its_paths() -> None:

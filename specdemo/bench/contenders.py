@@ -56,8 +56,8 @@ class Ours:
         change: dict = {"mode": self.lane, "record": False}
         if self.drafter:
             change |= {"drafter": self.drafter, "confidence": self.confidence, "auto_gamma": self.gamma is None}
-            change |= {"gamma": self.gamma} if self.gamma else {}
-        return settings.model_copy(update=change)
+            change |= {} if self.gamma is None else {"gamma": self.gamma}
+        return Settings.checked(**settings.model_dump() | change)
 
     def write(self, settings: Settings) -> Written:
         return collect(list(race(self.loaded, self.settings(settings), threading.Event())), self.lane)

@@ -8,7 +8,7 @@ import json
 import plotly.graph_objects as go
 import plotly.io
 
-from specdemo.bench.report import ALL, Figures, Report
+from specdemo.bench.report import ALL, REASONS, Figures, Report, shown, texts_shown
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
@@ -34,28 +34,24 @@ def to_html(report: Report) -> str:
         f"Target {_model(report.target)}" + (f"; draft {_model(report.draft)}." if report.draft else "."),
         f"{sum(report.prompts.values())} prompts, {report.repeats} repeats in turn. {json.dumps(report.settings)}",
     ]
-    if report.roofline:
-        roof = report.roofline
-        facts.append(
-            f"Roofline: a token reads {roof.bytes_per_token / 1e6:.0f} MB, this machine reads "
-            f"{roof.bandwidth / 1e9:.1f} GB/s, the baseline reached {roof.fraction:.0%} of that."
-        )
     notes = "".join(f'<p class="note">{html.escape(fact)}</p>' for fact in facts)
+    lines = "".join(f"<li>{html.escape(line)}</li>" for line in report.facts())
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>specdemo benchmark</title><style>{_STYLE}</style><body><h1>specdemo benchmark</h1>{notes}"
-        f"{''.join(parts)}<h2>Speedup (tokens per target pass)</h2>{_table(report)}</body></html>"
+        f"{''.join(parts)}<h2>Speedup (tokens per target pass)</h2>{_speedups(report)}"
+        f"<h2>Why</h2>{_reasons(report)}<ul>{lines}</ul></body></html>"
     )
 
 
 def speedups(report: Report) -> go.Figure:
     """Measured speedup by category, with the spread over repeats."""
-    return _bars(report, "Speedup over the baseline", lambda f: (f.speedup, f.speedup_low, f.speedup_high), skip=1)
+    return _bars(report, "Speedup over the baseline", _speedup, skip=1)
 
 
 def rates(report: Report) -> go.Figure:
     """Decode tokens a second by category, with the spread over repeats."""
-    return _bars(report, "Decode tokens/s", lambda f: (f.decode_rate, f.decode_rate_low, f.decode_rate_high))
+    return _bars(report, "Decode tokens/s", _rate)
 
 
 def latencies(report: Report) -> go.Figure:
@@ -63,8 +59,16 @@ def latencies(report: Report) -> go.Figure:
     return _bars(report, "Gap between bursts, ms (p50, line to p99)", lambda f: tuple(1e3 * x for x in _gaps(f)))
 
 
+def _speedup(f: Figures) -> tuple[float, float, float]:
+    return f.speedup or 0.0, f.speedup_low or 0.0, f.speedup_high or 0.0
+
+
+def _rate(f: Figures) -> tuple[float, float, float]:
+    return f.decode_rate or 0.0, f.decode_rate_low or 0.0, f.decode_rate_high or 0.0
+
+
 def _gaps(figures: Figures) -> tuple[float, float, float]:
-    return figures.gap_p50, figures.gap_p50, figures.gap_p99
+    return figures.gap_p50 or 0.0, figures.gap_p50 or 0.0, figures.gap_p99 or 0.0
 
 
 def _bars(report: Report, title: str, take, skip: int = 0) -> go.Figure:
@@ -82,15 +86,26 @@ def _bars(report: Report, title: str, take, skip: int = 0) -> go.Figure:
     return figure
 
 
-def _table(report: Report) -> str:
+def _speedups(report: Report) -> str:
     categories = [*report.categories, ALL]
-    head = "".join(f"<th>{html.escape(category)}</th>" for category in ("contender", *categories))
     lines = []
     for name in report.contenders:
         cells = [report.row(name, category).figures for category in categories]
-        shown = "".join(f"<td>{f.speedup:.2f} ({f.tokens_per_pass:.2f})</td>" for f in cells)
-        lines.append(f"<tr><td>{html.escape(name)}</td>{shown}</tr>")
-    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+        lines.append([name, *(f"{shown(f.speedup)} ({f.tokens_per_pass:.2f})" for f in cells)])
+    return _table(["contender", *categories], lines)
+
+
+def _reasons(report: Report) -> str:
+    """Acceptance and costs of every contender over all categories, and whether its texts are the baseline's."""
+    rows = [report.row(name) for name in report.contenders]
+    lines = [[row.contender, *(show(row.figures) for show in REASONS.values()), texts_shown(row)] for row in rows]
+    return _table(["contender", *REASONS, "texts"], lines)
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    first = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    rest = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f'<div class="scroll"><table><tr>{first}</tr>{rest}</table></div>'
 
 
 def _model(info) -> str:

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from specdemo.bench.contenders import Contender, Written
 from specdemo.errors import UserError
 from specdemo.metrics import LaneMetrics
+from specdemo.models.device import DTYPES
 from specdemo.models.loading import LoadedPair, resolve
 from specdemo.settings import Settings
 
@@ -107,7 +108,7 @@ class Generate:
 def peers(loaded: LoadedPair, gamma: int) -> list[Contender]:
     """transformers' decoders for this pair: same checkpoint, device and dtype. Raises UserError without a folder."""
     transformers_logging.set_verbosity_error()  # it warns of what it does itself, once a run
-    device, dtype = loaded.target.device, getattr(torch, _TORCH_NAMES[loaded.target.info.dtype])
+    device, dtype = loaded.target.device, DTYPES[loaded.target.info.dtype]
     with torch.inference_mode():
         model = AutoModelForCausalLM.from_pretrained(resolve(loaded.pair.target)[1], dtype=dtype).eval().to(device)
     model.generation_config = GenerationConfig()
@@ -124,9 +125,6 @@ def peers(loaded: LoadedPair, gamma: int) -> list[Contender]:
             Generate("transformers, assisted, its defaults", loaded, model, {"assistant_model": draft}),
         ]
     return [*found, Generate("transformers, prompt lookup", loaded, model, {"prompt_lookup_num_tokens": 10})]
-
-
-_TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def _draft(loaded: LoadedPair, dtype: torch.dtype) -> PreTrainedModel:

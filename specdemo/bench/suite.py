@@ -16,11 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from specdemo.bench.contenders import Contender, Written
 from specdemo.bench.report import BatchRow, Report, Row, figures, overall
 from specdemo.bench.roofline import Roofline, roofline
 from specdemo.decoding.batch import BatchRequest, BatchRun, decode_batch
-from specdemo.errors import UserError
 from specdemo.events import GreedyVerdict
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
@@ -50,8 +51,6 @@ class Suite:
 
     def run(self) -> Report:
         """Everything, warmed up first. Raises UserError for prompts or settings that the pair cannot serve."""
-        if not self.prompts:
-            raise UserError("There is no prompt to run: no category matched, or the file is empty.")
         for contender in self.contenders:
             self.say(f"warming up: {contender.name}", 0.0)
             apart(contender.write, self._settings(self.prompts[0][1], max_tokens=8))
@@ -91,7 +90,10 @@ class Suite:
                 base = self._runs[self.contenders[0].name, category]
                 numbers = figures(self._runs[contender.name, category], base)
                 texts = dict(self._texts[contender.name, category])
-                own.append(Row(contender=contender.name, category=category, figures=numbers, texts=texts))
+                drafter = getattr(contender, "drafter", None) or ""
+                own.append(
+                    Row(contender=contender.name, category=category, figures=numbers, drafter=drafter, texts=texts)
+                )
             rows += [*own, overall(own)]
         return Report(
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -102,17 +104,24 @@ class Suite:
             settings=self.settings,
             prompts=dict(Counter(category for category, _ in self.prompts)),
             repeats=self.repeats,
+            costs=self.loaded.costs,
             rows=rows,
+            peak_memory=peak_memory(self.loaded.target.device),  # before the roofline's own buffer
             roofline=self._roofline(),
-            peak_memory=peak_memory(),
         )
 
-    def _roofline(self) -> Roofline:
+    def _roofline(self) -> Roofline | None:
         plain = [run for repeat in self._all(self.contenders[0].name) for run in repeat]
-        lengths = [len(self.loaded.tokens.encode(prompt, True)) for _, prompt in self.prompts]
+        if not any(run.rounds for run in plain):
+            return None
+        chat = self._settings(self.prompts[0][1]).chat
+        lengths = [len(self.loaded.tokens.encode(prompt, chat)) for _, prompt in self.prompts]
         context = sum(lengths) / len(lengths) + sum(run.tokens for run in plain) / len(plain) / 2
         step = sum(run.verify_seconds + run.overhead_seconds for run in plain) / sum(run.rounds for run in plain)
-        return apart(roofline, self.loaded.target, context, step)
+        try:
+            return apart(roofline, self.loaded.target, context, step)
+        except RuntimeError:  # no room for its buffer beside the models: the other figures stand
+            return None
 
     def _all(self, name: str) -> list[list[LaneMetrics]]:
         return [repeat for (contender, _), runs in self._runs.items() if contender == name for repeat in runs]
@@ -122,13 +131,9 @@ def run_batches(
     loaded: LoadedPair, prompts: Sequence[Prompt], settings: dict, batch: int, gamma: int, repeats: int
 ) -> list[BatchRow]:
     """Each category's first prompts as one batch, plain and with drafts in turn; medians are over repeats."""
-    if loaded.draft is None:
-        raise UserError("A batch benchmark needs a draft model, and this pair has none.")
     rows = []
     for category in dict.fromkeys(category for category, _ in prompts):
         texts = [prompt for own, prompt in prompts if own == category][:batch]
-        if len(texts) < batch:
-            raise UserError(f"{category} has {len(texts)} prompts, too few for a batch of {batch}.")
         ids = [loaded.tokens.encode(text, True) for text in texts]
         one = Settings.checked(**settings, prompt=texts[0])
         request = BatchRequest(ids, one, one.max_tokens, loaded.tokens.eos_ids, one.seed)
@@ -171,8 +176,10 @@ def commit() -> str:
     return found.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
-def peak_memory() -> int:
-    """Bytes that this process has held at most; 0 where the system does not say (Windows)."""
+def peak_memory(device: torch.device) -> int:
+    """Bytes held at most, on the GPU or else by this process; 0 where the system does not say (Windows)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
     try:
         import resource
     except ImportError:

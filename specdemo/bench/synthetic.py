@@ -7,8 +7,7 @@ chance, drawn by chance, and all that it decides is how far a round advances. Th
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import statistics
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from transformers import LlamaConfig
 
 from specdemo.bench.roofline import Roofline, roofline
 from specdemo.events import Machine, ModelInfo
-from specdemo.models.device import dtype_name
+from specdemo.models.device import dtype_name, seconds_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.race import machine
@@ -26,6 +25,7 @@ from specdemo.sampling import draw, probabilities, verify
 from specdemo.settings import SamplerSettings
 
 _PROMPT = 128  # tokens in the cache when times are taken
+_TURNS = 3
 _GREEDY = SamplerSettings(temperature=0)
 
 
@@ -62,6 +62,9 @@ SIZES = {
 }
 
 
+TARGETS = [name for name in SIZES if name != "draft"]
+
+
 class Synthetic(BaseModel):
     """All of it. Times in seconds. passes: k -> T(k)/T(1). c: draft step / target step. alpha: as it was set."""
 
@@ -80,17 +83,30 @@ class Synthetic(BaseModel):
     speedup: float
     tokens_per_pass: float
 
+    def summary(self) -> str:
+        """All of it in a few lines."""
+        ratios = ", ".join(f"{k}: {ratio:.2f}" for k, ratio in self.passes.items())
+        return (
+            f"SYNTHETIC: {self.target.name}, {self.target.parameters / 1e9:.2f} B random weights, "
+            f"{self.target.dtype}, {self.machine.processor}\n"
+            f"plain: {self.plain_rate:.1f} tokens/s, {1e3 * self.step:.2f} ms a step\n{self.roofline.sentence()}\n"
+            f"T(k)/T(1): {ratios}\n"
+            f"speculative, gamma {self.gamma}, acceptance fixed at {self.alpha}: {self.speculative_rate:.1f} tokens/s, "
+            f"{self.speedup:.2f} x, {self.tokens_per_pass:.2f} tokens a pass, c = {self.c:.3f}"
+        )
+
 
 def run(
-    target_size: str, device: torch.device, dtype: torch.dtype, tokens: int, alpha: float = 0.8, gamma: int = 4
+    target_size: str, device: torch.device, dtype: torch.dtype, tokens: int = 128, alpha: float = 0.8, gamma: int = 4
 ) -> Synthetic:
-    """Measure everything on one device."""
+    """Measure everything on one device; plain and speculative decoding in turn, medians of three."""
     room = _PROMPT + tokens + 2 * gamma + 20
     target, draft = (random_model(name, device, dtype, room) for name in (target_size, "draft"))
     draft = draft if target_size != "tiny" else random_model("tiny", device, dtype, room)
     passes = {k: _pass_seconds(target, k) for k in range(1, 10)}
-    plain = _plain(target, tokens)
-    drafted, rounds = _speculative(target, draft, tokens, alpha, gamma)
+    turns = [(_plain(target, tokens), *_speculative(target, draft, tokens, alpha, gamma)) for _ in range(_TURNS)]
+    plain, drafted = (statistics.median(turn[which] for turn in turns) for which in (0, 1))
+    rounds = turns[0][2]
     return Synthetic(
         machine=machine(device),
         target=target.info,
@@ -149,7 +165,7 @@ def _pass_seconds(model: LeanLanguageModel, k: int, repeats: int = 12) -> float:
 
     for _ in range(3):
         once()
-    return _seconds(model.device, lambda: [once() for _ in range(repeats)]) / repeats
+    return seconds_of(lambda: [once() for _ in range(repeats)], model.device) / repeats
 
 
 def _plain(target: LeanLanguageModel, tokens: int) -> float:
@@ -165,7 +181,7 @@ def _plain(target: LeanLanguageModel, tokens: int) -> float:
 
     write()
     runner.rollback(_PROMPT)
-    return _seconds(target.device, write)
+    return seconds_of(write, target.device)
 
 
 def _speculative(
@@ -195,7 +211,7 @@ def _speculative(
     write()
     runner.rollback(_PROMPT)
     drafter.rollback(_PROMPT)
-    return _seconds(target.device, write), rounds
+    return seconds_of(write, target.device), rounds
 
 
 def _draft(drafter: LeanRunner, gamma: int, vocab: int) -> tuple[Tensor, Tensor]:
@@ -214,13 +230,3 @@ def _filled(model: LeanLanguageModel, passes: list[int]) -> LeanRunner:
     runner = model.runner(model.max_length, passes=passes)
     runner.prefill([0] * _PROMPT)
     return runner
-
-
-def _seconds(device: torch.device, work: Callable[[], object]) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start

@@ -64,6 +64,8 @@ def decode_batch(
     draft_uniforms = Uniforms(request.seed, "draft", target.device)
     contexts = [list(prompt) for prompt in request.prompts]
     run = BatchRun([[] for _ in contexts], open_rows=list(range(len(contexts))))
+    if target.device.type == "cuda":
+        torch.cuda.synchronize()  # the prompts are still being read
     start = time.perf_counter()
     while run.open_rows:
         batch = len(contexts)
@@ -104,7 +106,7 @@ def _prefilled(model: LanguageModel, prompts: list[list[int]], capacity: int) ->
     longest = max(map(len, prompts))
     if longest > 1:
         padded = [[*prompt[:-1], *[0] * (longest - len(prompt))] for prompt in prompts]
-        runner.forward(to_device(padded, model.device))
+        runner.prefill(to_device(padded, model.device))
         runner.rollback([len(prompt) - 1 for prompt in prompts])
     return runner
 
@@ -121,7 +123,7 @@ def _draft(
     """Drafts [batch, gamma] of the target's ids, and q [batch, gamma, vocab]."""
     # A fully accepted row lacks its last draft, the others lack nothing but the last token: all of them take their
     # last two again, so that rows stay in step (a prompt of one token has no two, and its row nothing to catch up).
-    ready = min(2, *map(len, contexts)) if len(contexts) > 1 else min(2, len(contexts[0]))
+    ready = min(2, min(map(len, contexts)))
     runner.rollback([len(context) - ready for context in contexts])
     new = to_device([context[-ready:] for context in contexts], model.device)
     u = uniforms.draw(gamma * len(contexts)).view(gamma, -1)

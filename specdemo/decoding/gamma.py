@@ -12,7 +12,7 @@ from specdemo import theory
 from specdemo.models.costs import Costs
 from specdemo.settings import MAX_GAMMA
 
-_MEMORY = 0.98  # weight of the past against each newly tested draft
+_MEMORY = 0.95  # weight of the past against each newly tested draft
 _PRIOR_ALPHA, _PRIOR_WEIGHT = 0.5, 2.0  # what is believed of a text before anything is seen: a few tests outvote it
 _UNSURE = 0.6  # how much of a refused draft it counts that a drafter was too unsure to draft at all
 _PROBING = 0.03  # share of the time that may be lost to looking whether drafting pays again

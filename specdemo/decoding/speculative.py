@@ -15,7 +15,7 @@ from specdemo.decoding.clock import Clock
 from specdemo.decoding.gamma import Policy
 from specdemo.decoding.recording import Pass, decide, drafted_tokens, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
-from specdemo.drafters.base import Drafter
+from specdemo.drafters.base import Drafter, Proposal
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
 from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel
@@ -51,6 +51,7 @@ def speculative(
         # A round emits one token more than it drafts: never draft what could not be emitted.
         clock.start()
         proposal = drafter.propose(context, min(policy.choose(), transcript.room - 1), request.stop)
+        proposal = proposal.first(runner.capacity - n)  # a tree has more nodes than it is deep
         clock.stop()
         if request.record and len(proposal):
             texts = transcript.text.peek(proposal.ids.tolist())
@@ -75,26 +76,31 @@ def speculative(
         context.extend(emitted)
         clock.stop()
 
-        kept = min(len(emitted), len(done.path))
-        drafted = drafted_tokens(done, kept, transcript)
-        for token in emitted[:kept]:
-            transcript.text.push(token)
-        draft_seconds, verify_seconds, overhead_seconds = clock.phases()
-        yield Round(
-            round=transcript.rounds,
-            start=start,
-            drafted=drafted,
-            final=_final(done, transcript) if len(emitted) > kept else None,
-            draft_steps=proposal.steps,
-            parents=None if proposal.tree is None else list(proposal.tree.parents),
-            draft_seconds=draft_seconds,
-            verify_seconds=verify_seconds,
-            overhead_seconds=overhead_seconds,
-            clock=clock.seconds,
-        )
+        yield _told(done, proposal, emitted, transcript, clock)
         transcript.rounds += 1
 
     yield transcript.end(reason, clock)
+
+
+def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transcript, clock: Clock) -> Round:
+    """The round as an event; the transcript's text moves on by what was emitted."""
+    kept = min(len(emitted), len(done.path))
+    drafted = drafted_tokens(done, kept, transcript)
+    for token in emitted[:kept]:
+        transcript.text.push(token)
+    draft_seconds, verify_seconds, overhead_seconds = clock.phases()
+    return Round(
+        round=transcript.rounds,
+        start=done.start,
+        drafted=drafted,
+        final=_final(done, transcript) if len(emitted) > kept else None,
+        draft_steps=proposal.steps,
+        parents=None if proposal.tree is None else list(proposal.tree.parents),
+        draft_seconds=draft_seconds,
+        verify_seconds=verify_seconds,
+        overhead_seconds=overhead_seconds,
+        clock=clock.seconds,
+    )
 
 
 def _final(done: Pass, transcript: Transcript) -> Token:

@@ -38,6 +38,12 @@ class Proposal:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def first(self, n: int) -> Proposal:
+        """Its first n tokens. Parents and elder siblings come first, so what is left is a draft of its own."""
+        if len(self) <= n:
+            return self
+        return Proposal(self.ids[:n], self.q[:n], self.steps, self.tree and Tree(self.tree.parents[:n]))
+
     @classmethod
     def none(cls, vocab_size: int, device: torch.device, steps: int = 0) -> Proposal:
         """No draft: the target decodes plainly this round."""

@@ -20,7 +20,7 @@ class DraftModel:
     With `confidence` above 0 a draft ends where the chance that its next token survives looks smaller. The chance is
     the product of the model's largest probabilities so far (at temperature 1: a warped one says nothing at 0), which
     for a distilled draft is close to the truth. It is known before the token is drawn; dropping a drawn token because
-    it came out unlikely would bias the text.
+    it came out unlikely would bias the text. Looking at it waits for the device once a step.
     """
 
     def __init__(

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from specdemo.models.device import seconds_of
 from specdemo.models.runner import LanguageModel
-from specdemo.sampling import probabilities, verify
+from specdemo.sampling import draw, probabilities, verify
 from specdemo.settings import MAX_GAMMA, SamplerSettings
 
 _CONTEXT = 100  # tokens in the cache while times are taken
 _LENGTHS = (1, 2, 3, 5, 9, 17)  # passes that are timed; the others lie on the lines between
 _REPEATS = 3
+_GREEDY = SamplerSettings(temperature=0)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """c: a draft step. v: passes over 1, 2, ... tokens, v[0] being 1. o: accepting, rolling back, bookkeeping of a
-    round with drafts, beyond what a plain step has of it. step: seconds of a plain step, the unit of the others."""
+    """c: a draft step, drawing its token included. v: passes over 1, 2, ... tokens, v[0] being 1. o: warping and
+    deciding over a draft, beyond what a plain step has of it. step: seconds of a pass over one token, the unit."""
 
     c: float
     v: tuple[float, ...]
@@ -30,7 +30,7 @@ class Costs:
 
     def round(self, steps: int, drafted: int) -> float:
         """A round in which `steps` draft steps gave `drafted` tokens."""
-        return steps * self.c + self.v[drafted] + (self.o if drafted else 0.0)
+        return steps * self.c + self.v[min(drafted, len(self.v) - 1)] + (self.o if drafted else 0.0)
 
 
 TEXTBOOK = Costs(c=0.05, v=(1.0,) * (MAX_GAMMA + 1), o=0.0)
@@ -39,26 +39,29 @@ TEXTBOOK = Costs(c=0.05, v=(1.0,) * (MAX_GAMMA + 1), o=0.0)
 
 def measure_costs(target: LanguageModel, draft: LanguageModel | None) -> Costs:
     """Time the passes that decoding makes, on models that are warmed up: about a second for a 30 ms target step."""
-    context = min(_CONTEXT, target.max_length - MAX_GAMMA - 1)
+    context = max(1, min(_CONTEXT, target.max_length - MAX_GAMMA - 1))
     lengths = [k for k in _LENGTHS if context + k <= target.max_length]
     passes = dict(zip(lengths, _times(target, context, lengths), strict=True))
     v = tuple(_between(passes, k) / passes[1] for k in range(1, MAX_GAMMA + 2))
-    c = _times(draft, min(context, draft.max_length - 1), [1])[0] / passes[1] if draft else 0.0
+    c = _times(draft, min(context, draft.max_length - 1), [1], draws=True)[0] / passes[1] if draft else 0.0
     o = _overhead(target, 4) - _overhead(target, 0)
     return Costs(c, v, max(0.0, o) / passes[1], passes[1])
 
 
-def _times(model: LanguageModel, context: int, lengths: list[int]) -> list[float]:
-    """Seconds of a pass over each number of tokens, the median of a few taken in turn."""
-    runner = model.runner(context + max(lengths))
+def _times(model: LanguageModel, context: int, lengths: list[int], draws: bool = False) -> list[float]:
+    """Seconds of a pass over each number of tokens, the median of a few taken in turn; `draws` a token behind it."""
+    runner = model.runner(context + max(lengths), passes=lengths)
     runner.prefill([0] * context)
+    u = torch.full((1,), 0.5, device=model.device)
 
     def once(k: int) -> float:
         def call() -> None:
-            runner.forward([0] * k)
+            logits = runner.forward([0] * k).logits
+            if draws:
+                draw(probabilities(logits[-1], _GREEDY), u)
             runner.rollback(context)
 
-        return _seconds(call, model.device)
+        return seconds_of(call, model.device)
 
     rounds = [[once(k) for k in lengths] for _ in range(_REPEATS)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
@@ -69,23 +72,12 @@ def _overhead(target: LanguageModel, drafts: int) -> float:
     device = target.device
     logits = torch.randn(drafts + 1, target.vocab_size, device=device)
     ids, u = torch.arange(drafts, device=device), torch.full((drafts + 1,), 0.5, device=device)
-    greedy = SamplerSettings(temperature=0)
-    q = probabilities(logits[:drafts], greedy)
+    q = probabilities(logits[:drafts], _GREEDY)
 
     def call() -> None:
-        int(verify(probabilities(logits, greedy), q, ids, u[:-1], u[-1]).token)
+        int(verify(probabilities(logits, _GREEDY), q, ids, u[:-1], u[-1]).token)
 
-    return statistics.median(_seconds(call, device) for _ in range(2 * _REPEATS + 1))
-
-
-def _seconds(call: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    return statistics.median(seconds_of(call, device) for _ in range(2 * _REPEATS + 1))
 
 
 def _between(points: dict[int, float], k: int) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -56,6 +58,16 @@ def to_device(ids: list[int] | Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that some work takes, what it left running on a GPU included."""
+    wait = (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
+    wait()
+    start = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - start
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
 
@@ -74,8 +86,9 @@ def cpu_quota() -> int:
 
 
 def use_cpu_quota() -> None:
-    """Let torch compute with as many threads as this process may really use."""
-    torch.set_num_threads(cpu_quota())
+    """Let torch compute with as many threads as this process may really use, unless the user has said how many."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cpu_quota())
 
 
 def _quota_v2(file: Path) -> float | None:

@@ -70,15 +70,21 @@ class _Pass:
         self.replay, (self.logits, self.hidden) = record(once)
 
 
-def record_cuda(once: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Callable[[], None], tuple[Tensor, Tensor]]:
-    """A CUDA graph of `once`. It runs on a stream of its own first: kernels that load late must not load inside."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            once()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = once()
-    return graph.replay, results
+def cuda_recorder() -> Record:
+    """Records CUDA graphs that share memory for what happens inside them: of one cache's passes, one runs at a time."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def record(once: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Callable[[], None], tuple[Tensor, Tensor]]:
+        # It runs on a stream of its own first: kernels that load late must not load inside a recording.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                once()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            results = once()
+        return graph.replay, results
+
+    return record

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdemo.models.device import to_device
 from specdemo.models.layers import Linear, RMSNorm, linear
 from specdemo.models.tree import Tree
 
@@ -80,7 +81,8 @@ class LeanModel:
     Args:
         config: a transformers config of the Llama family, or anything with its fields.
         weights: checkpoint tensors by their transformers names. They are taken *out* of this dict one after the
-            other, so that fused copies and originals are never all held together.
+            other, so that fused copies and originals are never all held together. Raises ValueError if a layer has
+            weights that this forward does not know: they would be left out without a word.
         device, dtype: where and in what precision to compute; logits are always fp32.
     """
 
@@ -96,10 +98,14 @@ class LeanModel:
         window = getattr(config, "sliding_window", None)
         self.max_length = min(config.max_position_embeddings, window or config.max_position_embeddings)
         self.layers = [self._layer(weights, f"model.layers.{i}.") for i in range(config.num_hidden_layers)]
+        unknown = [name for name in weights if name.startswith("model.layers.") and "rotary_emb" not in name]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is no weight of a Llama block.")
         self.norm = self._norm(weights, "model.norm.weight")
         self.embedding = self._take(weights, "model.embed_tokens.weight")
         tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self.head = linear(self.embedding if tied else self._take(weights, "lm_head.weight"))
+        self.is_tied = tied
         self.rotary = rotary_frequencies(config, self.head_dim)
 
     @torch.inference_mode()
@@ -112,7 +118,8 @@ class LeanModel:
         if len(set(cache.lengths)) == 1:
             place = self.place_behind(cache, k, tree)
         else:
-            place = self.place_ragged(cache, k, torch.tensor(cache.lengths, device=self.device), max(cache.lengths) + k)
+            assert tree is None, "trees are for rows of one length"
+            place = self.place_ragged(cache, k, to_device(cache.lengths, self.device), max(cache.lengths) + k)
         hidden = self.run(ids, cache, place)
         cache.lengths = [length + k for length in cache.lengths]
         return hidden
@@ -211,11 +218,6 @@ def _write(stored: Tensor, slots: slice | Tensor, keys: Tensor, values: Tensor) 
             part[:, :, slots] = new
         else:
             part.scatter_(2, slots[:, None, :, None].expand_as(new), new)
-
-
-def rotate_half(x: Tensor) -> Tensor:
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((-right, left), dim=-1)
 
 
 def rotary_frequencies(config, head_dim: int) -> tuple[Tensor, float]:

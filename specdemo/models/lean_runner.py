@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
-from specdemo.models.graphs import RecordedPasses, record_cuda
+from specdemo.models.graphs import Record, RecordedPasses, cuda_recorder
 from specdemo.models.lean import KVCache, LeanModel
 from specdemo.models.runner import Output
 from specdemo.models.tree import Tree
 
-_LEAST_ROOM = 2048  # tokens that a GPU's cache holds at least, so that most runs can use the same ones
+_ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
+_KEPT = 2  # caches that wait for the next run
 
 
 class LeanLanguageModel:
@@ -26,6 +27,7 @@ class LeanLanguageModel:
         self.device, self.max_length = model.device, model.max_length
         self.vocab_size, self.vocab_ids = vocab_size, vocab_ids
         self._idle: list[RecordedPasses] = []
+        self._recorder: Callable[[], Record] | None = cuda_recorder if self.device.type == "cuda" else None
         self._input_ids: Tensor | None = None
         if vocab_ids is not None:
             # Full id -> row of the reduced embedding; its last row stands for every token outside the vocabulary.
@@ -34,23 +36,28 @@ class LeanLanguageModel:
 
     def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> LeanRunner:
         capacity = min(capacity, self.max_length)
-        if self.device.type != "cuda" or batch > 1:
+        if self._recorder is None or batch > 1:
             return LeanRunner(self, KVCache(self.model, capacity, batch), capacity)
-        recorded = self._lease(capacity)
+        recorded = self._lease(capacity, self._recorder)
         recorded.prepare(passes, capacity)
         runner = LeanRunner(self, recorded.cache, capacity, recorded)
-        weakref.finalize(runner, self._idle.append, recorded)
+        weakref.finalize(runner, self._give_back, recorded)
         return runner
 
-    def _lease(self, capacity: int) -> RecordedPasses:
+    def _lease(self, capacity: int, recorder: Callable[[], Record]) -> RecordedPasses:
         """A cache with its recordings that no runner uses. They are kept between runs: recording takes seconds."""
-        for recorded in self._idle:
-            if recorded.cache.capacity >= capacity:
-                self._idle.remove(recorded)
-                recorded.cache.lengths = [0]
-                return recorded
-        room = min(self.max_length, max(_LEAST_ROOM, capacity))
-        return RecordedPasses(self.model, KVCache(self.model, room), record_cuda)
+        large = [recorded for recorded in self._idle if recorded.cache.capacity >= capacity]
+        if large:
+            recorded = min(large, key=lambda recorded: recorded.cache.capacity)
+            self._idle.remove(recorded)
+            recorded.cache.lengths = [0]
+            return recorded
+        room = next((room for room in _ROOMS if room >= capacity), self.max_length)
+        return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length)), recorder())
+
+    def _give_back(self, recorded: RecordedPasses) -> None:
+        """Keep what a runner used, the largest two: a race has two lanes, and small caches serve nobody else."""
+        self._idle = sorted([*self._idle, recorded], key=lambda idle: -idle.cache.capacity)[:_KEPT]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Embedding rows of the target's ids, both [batch, k]."""
@@ -88,8 +95,9 @@ class LeanRunner:
         logits = logits[..., : self.weights.vocab_size]
         return Output(logits, hidden) if given.dim() == 2 else Output(logits[0], hidden[0])
 
-    def prefill(self, ids: list[int]) -> None:
-        self.weights.model.forward(self.weights.rows(to_device(ids, self.weights.device)[None]), self.cache)
+    def prefill(self, ids: list[int] | Tensor) -> None:
+        given = to_device(ids, self.weights.device)
+        self.weights.model.forward(self.weights.rows(given if given.dim() == 2 else given[None]), self.cache)
 
     def rollback(self, length: int | list[int]) -> None:
         lengths = [length] if isinstance(length, int) else length

@@ -24,7 +24,7 @@ from specdemo.models.device import dtype_name
 from specdemo.models.files import sha256_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel
-from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, Pair
+from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
 from specdemo.models.tokens import Tokens, fingerprint, require_same
@@ -34,9 +34,9 @@ from specdemo.settings import MAX_GAMMA
 
 BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
 
+_WANTED = ["*.json", "*.safetensors", "*.model", "*.jinja"]  # other formats can run code when they are opened
 _LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 _LEAN_ROPES = ("default", "linear", "llama3", "yarn")
-_FIT = 0.9  # share of a GPU's free memory that weights may take
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 
@@ -63,6 +63,8 @@ def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
 def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Progress = silent) -> LoadedPair:
     """Load and warm up a pair. Raises UserError for whatever is wrong with the sources."""
     transformers_logging.disable_progress_bar()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams, events and graphs are made on the current one
     target_name, target_folder = resolve(pair.target, progress)
     progress(f"Loading {target_name}", None)
     with _explained(target_name):
@@ -87,8 +89,9 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
     if loaded.draft:
         shapes.append((loaded.draft, range(1, 3)))
     for model, lengths in shapes:
-        context = min(_WARM_CONTEXT, model.max_length - MAX_GAMMA - 1)
-        runner = model.runner(context + MAX_GAMMA + 1)
+        context = max(1, min(_WARM_CONTEXT, model.max_length - MAX_GAMMA - 1))
+        lengths = [k for k in lengths if context + k <= model.max_length]
+        runner = model.runner(context + MAX_GAMMA + 1, passes=lengths)
         runner.prefill([0] * context)
         for k in lengths:
             progress("Warming up", k / (MAX_GAMMA + 1))
@@ -109,8 +112,7 @@ def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
         return folder.name, str(folder)
     progress(f"Fetching {source} from the hub", None)
     with _explained(source):
-        # Safetensors alone: other formats can run code when they are opened.
-        return source, snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja"])
+        return source, snapshot_download(source, allow_patterns=_WANTED, ignore_patterns=["consolidated*"])
 
 
 def _load(
@@ -129,6 +131,8 @@ def _load(
             return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, vocab_size), config, generation
         placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **placed).eval()
+        if getattr(model, "_is_stateful", False):
+            raise UserError(f"{name} keeps a state that cannot be rolled back, so drafts cannot be verified with it.")
         if not placed:
             model = model.to(device)
         info = _info(name, source, model.num_parameters(), dtype)
@@ -165,24 +169,33 @@ def _load_reduced(
 
 def is_lean(config: PreTrainedConfig) -> bool:
     """Whether the lean forward computes this architecture."""
+    if getattr(config, "quantization_config", None):
+        return False
     rope = getattr(config, "rope_parameters", None) or {}
     return config.model_type in _LEAN_FAMILIES and rope.get("rope_type") in _LEAN_ROPES and config.hidden_act == "silu"
 
 
 def _fits(folder: Path, device: torch.device) -> bool:
     """Whether one device can hold the weights; more than that is spread over several by accelerate."""
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    return device.type != "cuda" or size < _FIT * torch.cuda.mem_get_info(device)[0]
+    size = sum(file.stat().st_size for file in _weight_files(folder))
+    return device.type != "cuda" or size < FIT * torch.cuda.mem_get_info(device)[0]
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
     weights: dict[str, Tensor] = {}
-    for file in files:
+    for file in _weight_files(folder):
         weights |= load_file(file)
     return weights
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that make up the model: those of its index, or the one of that name. Others may lie beside them."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
+    if not (folder / "model.safetensors").is_file():
+        raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
+    return [folder / "model.safetensors"]
 
 
 def _parameters(weights: dict[str, Tensor]) -> int:
@@ -192,7 +205,7 @@ def _parameters(weights: dict[str, Tensor]) -> int:
 def _info(name: str, source: str, parameters: int, dtype: torch.dtype) -> ModelInfo:
     if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
         return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
-    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*sorted(Path(source).glob("*.safetensors")))
+    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*_weight_files(Path(source)))
     return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256)
 
 
@@ -207,7 +220,7 @@ def _explained(name: str) -> Iterator[None]:
         raise UserError(f"{name} lacks {error}: its files do not belong together. Fetch them again.") from error
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: shapes that do not fit together
+    except (OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # RuntimeError: shapes that clash
         first = str(error).strip().split("\n")[0]
         raise UserError(
             f"{name} could not be loaded: {first} If it is a hub id, check its spelling and the network; if it is a "

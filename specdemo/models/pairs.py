@@ -12,7 +12,7 @@ BUILT_IN_DRAFT = "built-in:draft"
 DEFAULT_PAIR = "smollm2-135m"
 OWN_PAIR = "own"
 
-_FIT = 0.9  # share of the free memory that a pair may take
+FIT = 0.9  # share of the free memory that a pair may take
 _CACHE_SHARE = 0.1  # key/value caches of three runners, as a share of the weights: generous for 8k tokens
 
 
@@ -127,7 +127,7 @@ def find_pair(pairs: dict[str, Pair], id: str) -> Pair:
 def why_not(pair: Pair, free_bytes: int, bytes_per_parameter: int, hub_offline: bool) -> str:
     """Why this pair cannot run here, in a few words; empty where it can."""
     needed = pair.needed_bytes(bytes_per_parameter)
-    if needed > _FIT * free_bytes:
+    if needed > FIT * free_bytes:
         return f"needs {needed / 1e9:.0f} GB, {free_bytes / 1e9:.0f} GB are free"
     if pair.on_hub and hub_offline:
         return "needs the model hub, which is switched off (HF_HUB_OFFLINE)"

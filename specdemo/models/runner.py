@@ -23,7 +23,7 @@ def chunks(ids: list[int]) -> list[list[int]]:
 class Output(NamedTuple):
     """What a pass gives for k tokens: logits [k, vocab] fp32, row i predicting the token behind token i, and hidden
     states [k, width] after the last norm (None from a runner that was not asked for them). A batch adds a dimension
-    in front of both."""
+    in front of both. Good until the runner's next pass, which may write to the same memory."""
 
     logits: Tensor
     hidden: Tensor | None = None
@@ -52,8 +52,8 @@ class Runner(Protocol):
         """
         ...
 
-    def prefill(self, ids: list[int]) -> None:
-        """Append tokens whose predictions nobody needs, to a runner with one row."""
+    def prefill(self, ids: list[int] | Tensor) -> None:
+        """Append tokens whose predictions nobody needs, ids as in `forward`."""
         ...
 
     def rollback(self, length: int | list[int]) -> None:

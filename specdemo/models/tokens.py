@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jinja2 import TemplateError
+
 from specdemo.errors import UserError
 
 _PLACEHOLDER = "\ue000prompt\ue000"  # private-use characters: no template and no prompt contains them
@@ -36,10 +38,7 @@ class Tokens:
         if not (chat and self.tokenizer.chat_template):
             # A beginning-of-text token, where the tokenizer wants one, comes from encoding "nothing".
             return [*self.tokenizer.encode(""), *self._plain(prompt)]
-        rendered = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": _PLACEHOLDER}], add_generation_prompt=True, tokenize=False
-        )
-        before, after = rendered.split(_PLACEHOLDER)
+        before, after = self._around()
         if not any(token in prompt for token in self.tokenizer.get_added_vocab()):
             return self.tokenizer.encode(before + prompt + after, add_special_tokens=False)
         encode = self.tokenizer.encode
@@ -48,6 +47,18 @@ class Tokens:
             *self._plain(prompt),
             *encode(after, add_special_tokens=False),
         ]
+
+    def _around(self) -> tuple[str, str]:
+        """What the chat template puts before and behind a prompt."""
+        question = [{"role": "user", "content": _PLACEHOLDER}]
+        try:
+            rendered = self.tokenizer.apply_chat_template(question, add_generation_prompt=True, tokenize=False)
+            before, after = rendered.split(_PLACEHOLDER)
+        except (TemplateError, ValueError, TypeError) as error:
+            raise UserError(
+                f"The model's chat template cannot frame a prompt ({error}). Switch the chat template off."
+            ) from error
+        return before, after
 
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
 from specdemo.models.runner import Output
 from specdemo.models.tree import Tree
+
+_NO_LIMIT = 1 << 20  # tokens; what a cache can hold is bounded by memory alone then
 
 
 class TransformersLanguageModel:
@@ -22,7 +25,7 @@ class TransformersLanguageModel:
         self.model, self.info, self.hidden = model, info, hidden
         self.device = model.device
         self.vocab_size, self.vocab_ids = vocab_size, None
-        self.max_length = model.config.get_text_config().max_position_embeddings
+        self.max_length = _context_length(model.config.get_text_config())
         # transformers renamed the argument; the old name warns and is to go.
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
@@ -30,11 +33,20 @@ class TransformersLanguageModel:
         return TransformersRunner(self, min(capacity, self.max_length), batch)
 
 
+def _context_length(config) -> int:
+    """Tokens that a model reads. Families name it differently, and some (ALiBi) know no limit."""
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
+    return next((length for name in names if (length := getattr(config, name, None))), _NO_LIMIT)
+
+
 class TransformersRunner:
     """See `Runner`. One row: transformers' caches cannot roll rows back by different lengths."""
 
     def __init__(self, weights: TransformersLanguageModel, capacity: int, batch: int) -> None:
-        assert batch == 1, "batches need the lean runner"
+        if batch != 1:
+            raise UserError(
+                f"{weights.info.name} runs through transformers, whose caches hold one text at a time here."
+            )
         self.weights, self.capacity = weights, capacity
         # Without a config every layer keeps all its tokens: a sliding-window layer that drops old ones could not
         # be rolled back (the window itself is still applied, by the model's mask).
@@ -53,7 +65,7 @@ class TransformersRunner:
         hidden = out.hidden_states[-1][0] if self.weights.hidden else None
         return Output(out.logits[0, :, : self.weights.vocab_size].float(), hidden)
 
-    def prefill(self, ids: list[int]) -> None:
+    def prefill(self, ids: list[int] | Tensor) -> None:
         self._append(ids, keep=1)
 
     def rollback(self, length: int | list[int]) -> None:

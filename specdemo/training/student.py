@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specdemo.models.lean import rotary_frequencies, rotary_tables, rotate_half
+from specdemo.models.lean import rotary_frequencies, rotary_tables
 from specdemo.training.target import Target
 
 
@@ -58,6 +58,11 @@ class Attention(nn.Module):
         q, k = (y * cos + rotate_half(y) * sin for y in (q, k))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((-right, left), dim=-1)
 
 
 class RMSNorm(nn.RMSNorm):

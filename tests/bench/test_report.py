@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from specdemo.bench.page import to_html
-from specdemo.bench.report import ALL, Report, Row, decode_rate, figures, overall, speedup_table, tables
+from specdemo.bench.report import ALL, Figures, Report, Row, decode_rate, figures, overall, speedup_table, tables
 from specdemo.events import Machine, ModelInfo
 from specdemo.metrics import LaneMetrics
+from specdemo.models.costs import Costs
 from tests.test_metrics import a_round
 
 
@@ -59,10 +60,35 @@ def test_acceptance_and_costs_are_those_of_the_formula() -> None:
     found = figures([[drafted()]], [[plain(1.0)]])
     assert found.alpha == pytest.approx(6 / 8)
     assert found.draft_acceptance == pytest.approx(6 / 12)
+    assert found.expected_alpha == pytest.approx(1 - (6 * 0.2 + 2 * 0.8) / 8)
     assert found.tokens_per_pass == pytest.approx(9 / 3)
+    assert found.end_to_end_rate == pytest.approx(9 / 5.5)
+    assert found.tpot == pytest.approx(1 / found.decode_rate) == pytest.approx(3 / 6)
+    assert found.gap_p50 == found.gap_p99 == found.gap_max == pytest.approx(1.5)
     assert found.c == pytest.approx(0.1)
     expected = (1 - 0.75**5) / 0.25
     assert found.predicted == pytest.approx(expected / (4 * found.c + found.v + found.o))
+
+
+def test_a_text_of_one_burst_has_no_rate_and_spoils_nobody_elses() -> None:
+    short = plain(1.0, tokens=1)
+    nothing = figures([[short]], [[short]])
+    assert nothing.decode_rate is None
+    assert nothing.speedup is None
+    assert Figures.model_validate_json(nothing.model_dump_json()) == nothing
+    rows = [
+        Row(contender="x", category="a", figures=nothing),
+        Row(contender="x", category="b", figures=figures([[plain(0.5)]], [[plain(1.0)]])),
+    ]
+    assert overall(rows).figures.speedup == pytest.approx(2)
+
+
+def test_the_longest_gaps_are_ranked() -> None:
+    gaps = [0.1] * 98 + [0.5, 2.0]
+    bursts = [(sum(gaps[:i]), i + 1) for i in range(101)]
+    run = LaneMetrics(rounds=101, tokens=101, clock=bursts[-1][0], verify_seconds=1.0, bursts=bursts)
+    found = figures([[run]], [[run]])
+    assert (found.gap_p50, found.gap_p99, found.gap_max) == pytest.approx((0.1, 0.5, 2.0))
 
 
 def test_the_last_row_counts_every_category_the_same() -> None:
@@ -80,9 +106,9 @@ def test_the_last_row_counts_every_category_the_same() -> None:
 def report() -> Report:
     info = ModelInfo(name="tiny <b>", parameters=1000, dtype="fp32", sha256="ab" * 32)
     rows = []
-    for name, runs in (("baseline", [[plain(1.0)]]), ("drafter & co", [[drafted()]])):
+    for name, drafter, runs in (("baseline", "", [[plain(1.0)]]), ("drafter & co", "draft-model", [[drafted()]])):
         own = [
-            Row(contender=name, category=category, figures=figures(runs, [[plain(1.0)]]))
+            Row(contender=name, category=category, figures=figures(runs, [[plain(1.0)]]), drafter=drafter)
             for category in ("code", "maths")
         ]
         rows += [*own, overall(own)]
@@ -93,6 +119,7 @@ def report() -> Report:
         target=info,
         draft=None,
         settings={"temperature": 0.0},
+        costs=Costs(c=0.1, v=(1.0, 1.1), o=0.05),
         prompts={"code": 1, "maths": 2},
         repeats=1,
         rows=rows,
@@ -104,7 +131,8 @@ def test_a_report_goes_to_json_and_back(report: Report) -> None:
 
 
 def test_the_best_of_a_category_is_found(report: Report) -> None:
-    assert report.best("code", report.contenders) == "drafter & co"
+    assert report.best("code") == "drafter & co"
+    assert report.drafters == ["drafter & co"]
     assert report.contenders == ["baseline", "drafter & co"]
     assert report.categories == ["code", "maths"]
 

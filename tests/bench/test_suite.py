@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from specdemo.bench import roofline as roof
 from specdemo.bench import synthetic
 from specdemo.bench.contenders import OnThePage, Ours, Written, speculative
 from specdemo.bench.peers import WideDraft, peers
+from specdemo.bench.plan import Plan
 from specdemo.bench.report import Report
 from specdemo.bench.suite import Suite, commit, run_batches
 from specdemo.cli import app
@@ -21,6 +23,7 @@ from specdemo.models.loading import LoadedPair
 from specdemo.settings import Settings
 from tests.test_loading import load, save_model
 from tests.test_race import tiny_pair
+from tests.tiny import Tiny
 
 PROMPTS = [("code", "a b c a b"), ("code", "c c a"), ("maths", "h g f h g")]
 SETTINGS = {"max_tokens": 12, "chat": False}
@@ -93,21 +96,57 @@ def test_above_temperature_zero_texts_are_not_compared() -> None:
     assert report.row("draft-model, gamma 3").texts == {}
 
 
-def test_nothing_to_run_is_said_in_a_sentence() -> None:
-    with pytest.raises(UserError, match="no prompt to run"):
-        suite([Noted("A", [])], prompts=[]).run()
-    with pytest.raises(UserError, match="no drafter 'x'"):
-        speculative(tiny_pair(), "x", 3)
+def plan(prompts=PROMPTS, **more) -> Plan:
+    usual = {"drafters": ["draft-model"], "gammas": [2], "confidences": [0.0], "settings": SETTINGS}
+    return Plan(prompts=prompts, **usual | more)
 
 
-def test_batches_run_each_category_and_refuse_too_few_prompts() -> None:
-    (row,) = run_batches(tiny_pair(), PROMPTS[:2], SETTINGS, batch=2, gamma=2, repeats=1)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"drafters": ["x"]}, "no drafter 'x'"),
+        ({"gammas": [0]}, "Gamma is 0"),
+        ({"gammas": [99]}, "Gamma is 99"),
+        ({"confidences": [2.0]}, "Confidence is 2"),
+        ({"settings": {"temperature": -1}}, "Temperature is -1"),
+        ({"batch": 2}, "maths has 1 prompts"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_before_anything_runs(values: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan(**values)
+
+
+def test_a_batch_is_refused_where_the_models_cannot_do_it() -> None:
+    turns: list = []
+    with pytest.raises(UserError, match="needs a draft model"):
+        plan(PROMPTS[:2], batch=2).run(tiny_pair(draft=False), lambda *said: turns.append(said))
+    through = replace(tiny_pair(), target=Tiny(8, seed=1).transformers)
+    with pytest.raises(UserError, match="one text at a time"):
+        plan(PROMPTS[:2], batch=2).run(through, lambda *said: turns.append(said))
+    assert not turns
+
+
+def test_a_pair_without_a_draft_is_benchmarked_with_what_it_can_use() -> None:
+    report = plan(drafters=[]).run(tiny_pair(draft=False), lambda *_: None)
+    assert report.contenders == ["baseline", "prompt-lookup, gamma 2"]
+
+
+def test_a_plan_runs_its_batches_and_knows_its_prompts() -> None:
+    report = plan(PROMPTS[:2], batch=2).run(tiny_pair(), lambda *_: None)
+    (row,) = report.batches
     assert (row.category, row.batch, row.gamma) == ("code", 2, 2)
     assert row.speedup == pytest.approx(row.speculative_rate / row.plain_rate)
-    with pytest.raises(UserError, match="maths has 1 prompts"):
-        run_batches(tiny_pair(), PROMPTS, SETTINGS, batch=2, gamma=2, repeats=1)
-    with pytest.raises(UserError, match="needs a draft model"):
-        run_batches(tiny_pair(draft=False), PROMPTS, SETTINGS, batch=2, gamma=2, repeats=1)
+    assert len(report.prompts_sha256) == 64
+    assert report.prompts_sha256 != plan(PROMPTS[1:2]).fingerprint()
+
+
+def test_a_batch_counts_tokens_by_pass_and_row() -> None:
+    """A draft equal to the target: every row gains gamma + 1 tokens a pass."""
+    perfect = replace(tiny_pair(), draft=tiny_pair().target)
+    (row,) = run_batches(perfect, PROMPTS[:2], SETTINGS, batch=2, gamma=2, repeats=1)
+    assert row.tokens_per_pass == pytest.approx(3)
+    assert row.alpha == 1
 
 
 def test_the_commit_is_recorded_where_there_is_one() -> None:
@@ -195,6 +234,7 @@ def test_bench_leaves_a_table_a_file_and_a_page(tmp_path: Path) -> None:
     )
     assert shown.startswith("0 "), shown
     report = Report.model_validate_json((tmp_path / "r.json").read_text())
+    assert len(report.costs.v) == 17
     assert report.contenders[:3] == ["baseline", "draft-model, gamma 2, stop 0.2", "draft-model, gamma auto, stop 0.2"]
     assert "Plotly" in (tmp_path / "r.html").read_text()
     assert "Best in maths" in shown
@@ -204,7 +244,7 @@ def test_bench_leaves_a_table_a_file_and_a_page(tmp_path: Path) -> None:
 
 
 def test_bench_synthetic_needs_no_model() -> None:
-    shown = invoke("bench", "--synthetic", "--size", "tiny", "--device", "cpu", "--max-tokens", "16")
+    shown = invoke("bench", "--synthetic", "--size", "tiny", "--device", "cpu")
     assert shown.startswith("0 SYNTHETIC"), shown
 
 
@@ -213,6 +253,9 @@ def test_bench_synthetic_needs_no_model() -> None:
     [
         (["bench", "--categories", "cooking"], "no category cooking"),
         (["bench", "--gamma", "many"], "Gamma is 'many'"),
+        (["bench", "--json", "/nowhere/r.json"], "no folder /nowhere"),
+        (["run", "hello", "--trace", "/nowhere/r.json"], "no folder /nowhere"),
+        (["run", "hello", "--prompts", "x.jsonl"], "not both"),
         (["bench", "--prompts", "nowhere.jsonl"], "cannot be read"),
         (["bench", "--synthetic", "--size", "9t"], "no size '9t'"),
         (["bench", "--pair", "nothing"], "no pair 'nothing'"),

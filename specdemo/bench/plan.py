@@ -1,0 +1,115 @@
+"""What a benchmark is to run, checked before anything is loaded: nothing is lost to a mistake found at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdemo.bench import contenders as make
+from specdemo.bench.contenders import Contender
+from specdemo.bench.report import ALL, Report
+from specdemo.bench.suite import Prompt, Suite, apart, run_batches
+from specdemo.drafters import DRAFTERS
+from specdemo.errors import UserError
+from specdemo.models.loading import LoadedPair
+from specdemo.prompts import read_prompts
+from specdemo.settings import Settings
+
+_USUAL_GAMMA = 4  # where a fixed one is needed and none was asked for: peers, batches
+
+
+@dataclass(frozen=True)
+class Plan:
+    """prompts: (category, prompt) pairs. drafters: names; empty means all that the pair can use. gammas: None is auto.
+    settings: of every run. batch: texts at once, beside the single ones. peers, page: further contenders."""
+
+    prompts: Sequence[Prompt]
+    drafters: Sequence[str]
+    gammas: Sequence[int | None]
+    confidences: Sequence[float]
+    settings: dict
+    repeats: int = 1
+    batch: int = 1
+    peers: bool = False
+    page: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.drafters if name not in DRAFTERS]
+        if unknown:
+            raise UserError(f"There is no drafter {unknown[0]!r}; choose one of: {', '.join(DRAFTERS)}.")
+        for _, prompt in self.prompts:
+            for gamma in self.gammas:
+                for confidence in self.confidences:
+                    asked = {"confidence": confidence} | ({} if gamma is None else {"gamma": gamma})
+                    Settings.checked(**self.settings | asked, prompt=prompt)
+        if self.batch > 1:
+            for category, count in Counter(category for category, _ in self.prompts).items():
+                if count < self.batch:
+                    raise UserError(f"{category} has {count} prompts, too few for a batch of {self.batch}.")
+
+    @property
+    def fixed_gamma(self) -> int:
+        """A gamma for what needs a fixed one."""
+        return next((gamma for gamma in self.gammas if gamma), _USUAL_GAMMA)
+
+    def contenders(self, loaded: LoadedPair) -> list[Contender]:
+        """The baseline, this project's drafters, and who else was asked for."""
+        usable = [name for name, kind in DRAFTERS.items() if kind.usable(loaded.draft, loaded.store)]
+        ours = [
+            make.speculative(loaded, name, gamma, confidence)
+            for name in self.drafters or usable
+            for gamma in dict.fromkeys(self.gammas)
+            for confidence in (self.confidences if DRAFTERS[name].needs_draft else self.confidences[:1])
+        ]
+        found: list[Contender] = [make.Ours("baseline", loaded), *ours]
+        if self.page:
+            found += [
+                make.OnThePage("baseline, on the page", "baseline", ours[-1]),
+                make.OnThePage(f"{ours[-1].name}, on the page", "speculative", ours[-1]),
+            ]
+        if self.peers:
+            from specdemo.bench.peers import peers
+
+            found += apart(peers, loaded, self.fixed_gamma)
+        return found
+
+    def run(self, loaded: LoadedPair, say: Callable[[str, float], None]) -> Report:
+        """Everything. Raises UserError for what this pair cannot do, before anything is run."""
+        if self.batch > 1:
+            if loaded.draft is None:
+                raise UserError("A batch benchmark needs a draft model, and this pair has none.")
+            for model in (loaded.target, loaded.draft):
+                model.runner(1, batch=self.batch)
+        report = Suite(loaded, self.contenders(loaded), self.prompts, self.settings, self.repeats, say).run()
+        report = report.model_copy(update={"prompts_sha256": self.fingerprint()})
+        if self.batch > 1:
+            batches = run_batches(loaded, self.prompts, self.settings, self.batch, self.fixed_gamma, self.repeats)
+            report = report.model_copy(update={"batches": batches})
+        return report
+
+    def fingerprint(self) -> str:
+        """sha256 of the prompts, so that results over the same ones can be told."""
+        return hashlib.sha256(json.dumps(list(self.prompts)).encode()).hexdigest()
+
+
+def choose_prompts(file: Path, categories: Sequence[str], per_category: int) -> list[Prompt]:
+    """The first `per_category` prompts (0: all) of the wanted categories (none: all). Raises UserError."""
+    prompts = read_prompts(file)
+    known = list(dict.fromkeys(category for category, _ in prompts))
+    if ALL in known:
+        raise UserError(f'{file} has a category "{ALL}"; that is the name of the row over all of them. Rename it.')
+    wanted = [name.strip() for text in categories for name in text.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise UserError(f"There is no category {', '.join(unknown)} in {file}; it has {', '.join(known)}.")
+    taken: Counter[str] = Counter()
+    chosen = []
+    for category, prompt in prompts:
+        taken[category] += 1
+        if category in (wanted or known) and (not per_category or taken[category] <= per_category):
+            chosen.append((category, prompt))
+    return chosen
