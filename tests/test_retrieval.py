@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from specdemo.drafters.base import Proposal
 from specdemo.drafters.first_of import FirstOf
 from specdemo.drafters.retrieval import Retrieval
-from specdemo.models.datastore import Datastore, load_datastore
+from specdemo.models.datastore import LONGEST, Datastore, load_datastore
 from specdemo.models.loading import LoadedPair
+from specdemo.prompts import read_prompts
 from tests.tiny import CPU
 
 
@@ -104,3 +106,12 @@ def test_a_search_for_n_tokens_needs_all_of_them(n: int) -> None:
     found = store(list(range(20)))
     assert found.after(list(range(n))).tolist() == [n]
     assert found.after([*range(n - 1), 30]).tolist() == []
+
+
+def test_the_prompts_that_everything_is_measured_on_are_not_in_the_shipped_text(default_pair: LoadedPair) -> None:
+    store, prompts = default_pair.store, read_prompts(Path(__file__).parents[1] / "assets" / "prompts.jsonl")
+    assert len(prompts) == 48
+    for _, prompt in prompts:
+        ids = default_pair.tokens.tokenizer.encode(prompt, add_special_tokens=False)
+        for at in store.after(ids[:LONGEST]).tolist():
+            assert store.ids[at - LONGEST : at - LONGEST + len(ids)].tolist() != ids
