@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specdemo.drafters.base import Proposal
 from specdemo.drafters.first_of import FirstOf
 from specdemo.drafters.retrieval import Retrieval
-from specdemo.models.datastore import LONGEST, Datastore, load_datastore
+from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.loading import LoadedPair
 from specdemo.prompts import read_prompts
 from tests.tiny import CPU
