@@ -84,8 +84,7 @@ class Host:
     def drafters(self) -> list[DrafterInfo]:
         """Every drafter, those first that the first pair can use."""
         pair = self._pairs[self.first_pair]
-        store = True if pair.has_store else None
-        kinds = sorted(DRAFTERS.items(), key=lambda item: not item[1].usable(pair.draft, store))
+        kinds = sorted(DRAFTERS.items(), key=lambda item: not item[1].usable(bool(pair.draft), pair.has_store))
         return [DrafterInfo(id=id, label=kind.label, hint=kind.hint) for id, kind in kinds]
 
     def headline(self) -> str:

@@ -219,6 +219,14 @@ class RaceMetrics:
         return self._in_steps(self.speculative.overhead_seconds, self.speculative.rounds)
 
     @property
+    def round_cost(self) -> float | None:
+        """What a round of the speculative lane cost, in target steps: gamma c + v + o."""
+        c, v, o = self.c, self.v, self.o
+        if c is None or v is None or o is None:
+            return None
+        return self._draft_steps / self.speculative.rounds * c + v + o
+
+    @property
     def _draft_steps(self) -> int:
         return self.speculative.draft_steps or self.speculative.drafted
 

@@ -19,7 +19,7 @@ from specdemo.decoding.baseline import baseline
 from specdemo.decoding.gamma import Auto, Fixed
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import DRAFTERS, DraftJob, Kind
+from specdemo.drafters import DRAFTERS, DraftJob, Kind, find_drafter
 from specdemo.errors import UserError
 from specdemo.events import Event, GreedyCheck, Lane, LaneEvent, Machine, RaceEnd, RaceEvent, RaceStart, Round, Trace
 from specdemo.models.device import processor_name
@@ -105,9 +105,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
 
 def _drafter(loaded: LoadedPair, name: str) -> Kind:
     """A drafter that this pair can use; raises UserError for any other."""
-    kind = DRAFTERS.get(name)
-    if kind is None:
-        raise UserError(f"There is no drafter {name!r}; choose one of: {', '.join(DRAFTERS)}.")
+    kind = find_drafter(name)
     if kind.needs_draft and loaded.draft is None:
         raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
     if kind.needs_store and loaded.store is None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specdemo.events import Round, Token, Trace
-from specdemo.metrics import RaceMetrics
+from specdemo.metrics import LaneMetrics, RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import race
 from specdemo.settings import Settings
@@ -76,8 +76,7 @@ def table(rows: Iterable[tuple[str, RaceMetrics, Trace]]) -> Table:
 
 
 def _line(races: list[tuple[RaceMetrics, Trace]]) -> list[float]:
-    lanes = [metrics.speculative for metrics, _ in races]
-    passes, tested = sum(lane.rounds for lane in lanes), sum(lane.tested for lane in lanes)
+    lane = LaneMetrics.pooled(metrics.speculative for metrics, _ in races)
     numbers = [metrics for metrics, _ in races if metrics.speedup]
 
     def average(values: Iterable[float | None]) -> float:
@@ -85,8 +84,8 @@ def _line(races: list[tuple[RaceMetrics, Trace]]) -> list[float]:
         return mean(known) if known else float("nan")
 
     return [
-        sum(lane.tokens for lane in lanes) / max(passes, 1),
-        sum(lane.accepted for lane in lanes) / max(tested, 1),
+        lane.tokens_per_pass or 0.0,
+        lane.alpha or 0.0,
         average(metrics.baseline.decode_rate for metrics in numbers),
         average(metrics.speculative.decode_rate for metrics in numbers),
         average(metrics.speedup for metrics in numbers),

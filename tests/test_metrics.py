@@ -130,6 +130,8 @@ def test_a_step_that_only_showed_doubt_is_a_step_and_a_lookup_takes_none() -> No
     assert RaceMetrics(plain, doubtful).c == pytest.approx(0.2)
     assert RaceMetrics(plain, looked_up).c == pytest.approx(0.1)
     assert RaceMetrics(plain, looked_up).predicted_speedup is not None
+    cost = RaceMetrics(plain, doubtful)
+    assert cost.round_cost == pytest.approx(2 * cost.c + cost.v + cost.o)
 
 
 def test_runs_are_pooled_by_adding_them_up() -> None:

@@ -28,6 +28,8 @@ from specdemo.cli_options import (
 from specdemo.errors import UserError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from specdemo.bench.plan import Plan
     from specdemo.bench.report import Report
     from specdemo.models.loading import LoadedPair
@@ -95,7 +97,7 @@ def bench(
         )
         report = _run(plan, lambda: load(pair, target, draft, device, dtype, console), console)
         if json:
-            json.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+            _save(report, json)
         if plot:
             from specdemo.bench.page import to_html
 
@@ -130,11 +132,15 @@ def tune(
         plan = Plan(chosen, [], _TUNED_GAMMAS, _TUNED_CONFIDENCES, settings, repeats)
         report = _run(plan, lambda: load(pair, target, draft, device, dtype, console), console)
         if json:
-            json.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+            _save(report, json)
         console.print(speedup_table(report))
         console.print(f"Recommended: {_recommended(report, ALL)}", highlight=False)
         for category in report.categories:
             console.print(f"  {category}: {_recommended(report, category)}", highlight=False)
+
+
+def _save(result: BaseModel, file: Path) -> None:
+    file.write_text(result.model_dump_json(indent=1), encoding="utf-8")
 
 
 def _recommended(report: Report, category: str) -> str:
@@ -177,4 +183,4 @@ def _synthetic(size: str, device: str | None, dtype: str | None, json: Path | No
     result = synthetic.run(size, chosen, choose_dtype(chosen, dtype))
     console.print(result.summary(), highlight=False)
     if json:
-        json.write_text(result.model_dump_json(indent=1), encoding="utf-8")
+        _save(result, json)

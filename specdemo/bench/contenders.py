@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from specdemo.drafters import DRAFTERS
-from specdemo.errors import UserError
-from specdemo.events import Event, Lane, LaneEvent, RaceEvent, Round
+from specdemo.drafters import find_drafter
+from specdemo.events import Lane, RaceEvent, Trace
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import race
@@ -60,7 +59,7 @@ class Ours:
         return Settings.checked(**settings.model_dump() | change)
 
     def write(self, settings: Settings) -> Written:
-        return collect(list(race(self.loaded, self.settings(settings), threading.Event())), self.lane)
+        return _written(Trace.of(race(self.loaded, self.settings(settings), threading.Event())), self.lane)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class OnThePage:
             pass
         trace = run.trace()
         assert trace is not None
-        return _written(trace.lanes[self.lane])
+        return _written(trace, self.lane)
 
 
 @dataclass(frozen=True)
@@ -99,21 +98,15 @@ class _Ready:
         return race(self.loaded, settings, stop)
 
 
-def collect(events: list[RaceEvent], lane: Lane) -> Written:
+def _written(trace: Trace, lane: Lane) -> Written:
     """What one lane of a race wrote."""
-    return _written([event.event for event in events if isinstance(event, LaneEvent) and event.lane == lane])
-
-
-def _written(events: list[Event]) -> Written:
     metrics = LaneMetrics()
-    for event in events:
+    for event in trace.lanes[lane]:
         metrics.add(event)
-    return Written([token.id for event in events if isinstance(event, Round) for token in event.emitted], metrics)
+    return Written([token.id for round_ in trace.rounds(lane) for token in round_.emitted], metrics)
 
 
 def speculative(loaded: LoadedPair, drafter: str, gamma: int | None, confidence: float = 0.0) -> Ours:
     """A speculative contender under the name that tables use. Raises UserError for a drafter that does not exist."""
-    if drafter not in DRAFTERS:
-        raise UserError(f"There is no drafter {drafter!r}; choose one of: {', '.join(DRAFTERS)}.")
-    doubt = f", stop {confidence:g}" if confidence and DRAFTERS[drafter].needs_draft else ""
+    doubt = f", stop {confidence:g}" if find_drafter(drafter).needs_draft and confidence else ""
     return Ours(f"{drafter}, gamma {'auto' if gamma is None else gamma}{doubt}", loaded, drafter, gamma, confidence)

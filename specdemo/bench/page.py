@@ -8,7 +8,7 @@ import json
 import plotly.graph_objects as go
 import plotly.io
 
-from specdemo.bench.report import ALL, REASONS, Figures, Report, shown, texts_shown
+from specdemo.bench.report import ALL, REASONS, Figures, Report, reasons_line, speedup_lines
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
@@ -35,12 +35,15 @@ def to_html(report: Report) -> str:
         f"{sum(report.prompts.values())} prompts, {report.repeats} repeats in turn. {json.dumps(report.settings)}",
     ]
     notes = "".join(f'<p class="note">{html.escape(fact)}</p>' for fact in facts)
+    speedup_table = _table(["contender", *report.categories, ALL], speedup_lines(report))
+    # Acceptance and costs over all categories.
+    reasons = _table(["contender", *REASONS, "texts"], [reasons_line(report.row(name)) for name in report.contenders])
     lines = "".join(f"<li>{html.escape(line)}</li>" for line in report.facts())
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>specdemo benchmark</title><style>{_STYLE}</style><body><h1>specdemo benchmark</h1>{notes}"
-        f"{''.join(parts)}<h2>Speedup (tokens per target pass)</h2>{_speedups(report)}"
-        f"<h2>Why</h2>{_reasons(report)}<ul>{lines}</ul></body></html>"
+        f"{''.join(parts)}<h2>Speedup (tokens per target pass)</h2>{speedup_table}"
+        f"<h2>Why</h2>{reasons}<ul>{lines}</ul></body></html>"
     )
 
 
@@ -84,22 +87,6 @@ def _bars(report: Report, title: str, take, skip: int = 0) -> go.Figure:
         figure.add_bar(name=name, x=categories, y=[value for value, *_ in values], error_y=spread)
     figure.update_layout(title=title, barmode="group", template="plotly_white", legend={"orientation": "h", "y": -0.2})
     return figure
-
-
-def _speedups(report: Report) -> str:
-    categories = [*report.categories, ALL]
-    lines = []
-    for name in report.contenders:
-        cells = [report.row(name, category).figures for category in categories]
-        lines.append([name, *(f"{shown(f.speedup)} ({f.tokens_per_pass:.2f})" for f in cells)])
-    return _table(["contender", *categories], lines)
-
-
-def _reasons(report: Report) -> str:
-    """Acceptance and costs of every contender over all categories, and whether its texts are the baseline's."""
-    rows = [report.row(name) for name in report.contenders]
-    lines = [[row.contender, *(show(row.figures) for show in REASONS.values()), texts_shown(row)] for row in rows]
-    return _table(["contender", *REASONS, "texts"], lines)
 
 
 def _table(head: list[str], lines: list[list[str]]) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
@@ -21,7 +20,7 @@ from specdemo.bench.contenders import Contender, Written
 from specdemo.errors import UserError
 from specdemo.metrics import LaneMetrics
 from specdemo.models.device import DTYPES
-from specdemo.models.loading import LoadedPair, resolve
+from specdemo.models.loading import LoadedPair, read_weights, resolve
 from specdemo.settings import Settings
 
 
@@ -129,9 +128,7 @@ def peers(loaded: LoadedPair, gamma: int) -> list[Contender]:
 
 def _draft(loaded: LoadedPair, dtype: torch.dtype) -> PreTrainedModel:
     folder = Path(resolve(loaded.pair.draft)[1])
-    weights = {}
-    for file in folder.glob("*.safetensors"):
-        weights |= load_file(file)
+    weights = read_weights(folder)
     if "vocab_ids" not in weights:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     vocab_ids = weights.pop("vocab_ids").long()

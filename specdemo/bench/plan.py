@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from specdemo.bench import contenders as make
 from specdemo.bench.contenders import Contender
 from specdemo.bench.report import ALL, Report
 from specdemo.bench.suite import Prompt, Suite, apart, run_batches
-from specdemo.drafters import DRAFTERS
+from specdemo.drafters import DRAFTERS, find_drafter
 from specdemo.errors import UserError
 from specdemo.models.loading import LoadedPair
 from specdemo.prompts import read_prompts
@@ -38,14 +39,11 @@ class Plan:
     page: bool = False
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.drafters if name not in DRAFTERS]
-        if unknown:
-            raise UserError(f"There is no drafter {unknown[0]!r}; choose one of: {', '.join(DRAFTERS)}.")
-        for _, prompt in self.prompts:
-            for gamma in self.gammas:
-                for confidence in self.confidences:
-                    asked = {"confidence": confidence} | ({} if gamma is None else {"gamma": gamma})
-                    Settings.checked(**self.settings | asked, prompt=prompt)
+        for name in self.drafters:
+            find_drafter(name)
+        for (_, prompt), gamma, confidence in itertools.product(self.prompts, self.gammas, self.confidences):
+            asked = {"confidence": confidence} | ({} if gamma is None else {"gamma": gamma})
+            Settings.checked(**self.settings | asked, prompt=prompt)
         if self.batch > 1:
             for category, count in Counter(category for category, _ in self.prompts).items():
                 if count < self.batch:
@@ -58,7 +56,8 @@ class Plan:
 
     def contenders(self, loaded: LoadedPair) -> list[Contender]:
         """The baseline, this project's drafters, and who else was asked for."""
-        usable = [name for name, kind in DRAFTERS.items() if kind.usable(loaded.draft, loaded.store)]
+        has = loaded.draft is not None, loaded.store is not None
+        usable = [name for name, kind in DRAFTERS.items() if kind.usable(*has)]
         ours = [
             make.speculative(loaded, name, gamma, confidence)
             for name in self.drafters or usable

@@ -139,8 +139,8 @@ class Report(BaseModel):
 
 def figures(runs: Sequence[Sequence[LaneMetrics]], base: Sequence[Sequence[LaneMetrics]]) -> Figures:
     """Figures of runs[repeat][prompt] against the baseline's runs of the same repeats and prompts."""
-    rates = _known(decode_rate(repeat) for repeat in runs)
     pairs = [(decode_rate(own), decode_rate(plain)) for own, plain in zip(runs, base, strict=True)]
+    rates = _known(own for own, _ in pairs)
     speedups = [own / plain for own, plain in pairs if own and plain]
     everything = [m for repeat in runs for m in repeat]
     gaps = sorted(gap for m in everything for gap in m.gaps)
@@ -235,9 +235,10 @@ def shown(value: float | None, digits: int = 2, unit: float = 1.0) -> str:
     return "-" if value is None else f"{unit * value:.{digits}f}"
 
 
-def texts_shown(row: Row) -> str:
-    """How a row's texts compare with the baseline's, in words."""
-    return ", ".join(f"{n} {verdict.replace('_', '-')}" for verdict, n in sorted(row.texts.items()))
+def reasons_line(row: Row) -> list[str]:
+    """A contender's name, its REASONS, and how its texts compare with the baseline's."""
+    texts = ", ".join(f"{n} {verdict.replace('_', '-')}" for verdict, n in sorted(row.texts.items()))
+    return [row.contender, *(show(row.figures) for show in REASONS.values()), texts]
 
 
 def tables(report: Report, category: str) -> list[Table]:
@@ -252,7 +253,7 @@ def tables(report: Report, category: str) -> list[Table]:
     for row in report.rows:
         if row.category == category:
             speed.add_row(row.contender, *(show(row.figures) for show in _SPEED.values()))
-            reasons.add_row(row.contender, *(show(row.figures) for show in REASONS.values()), texts_shown(row))
+            reasons.add_row(*reasons_line(row))
     return [speed, reasons]
 
 
@@ -262,7 +263,15 @@ def speedup_table(report: Report) -> Table:
     found.add_column("contender", no_wrap=True)
     for category in (*report.categories, "mean"):
         found.add_column(category, justify="right")
-    for name in report.contenders:
-        rows = [report.row(name, category).figures for category in (*report.categories, ALL)]
-        found.add_row(name, *(f"{shown(f.speedup)} ({f.tokens_per_pass:.2f})" for f in rows))
+    for line in speedup_lines(report):
+        found.add_row(*line)
     return found
+
+
+def speedup_lines(report: Report) -> list[list[str]]:
+    """Of every contender its name, and speedup and tokens a pass by category and over all."""
+    lines = []
+    for name in report.contenders:
+        cells = [report.row(name, category).figures for category in (*report.categories, ALL)]
+        lines.append([name, *(f"{shown(f.speedup)} ({f.tokens_per_pass:.2f})" for f in cells)])
+    return lines

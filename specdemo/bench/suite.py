@@ -23,7 +23,7 @@ from specdemo.bench.report import BatchRow, Report, Row, figures, overall
 from specdemo.bench.roofline import Roofline, roofline
 from specdemo.decoding.batch import BatchRequest, BatchRun, decode_batch
 from specdemo.events import GreedyVerdict
-from specdemo.metrics import LaneMetrics
+from specdemo.metrics import LaneMetrics, RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import compare_greedy, machine
 from specdemo.settings import Settings
@@ -111,20 +111,19 @@ class Suite:
         )
 
     def _roofline(self) -> Roofline | None:
-        plain = [run for repeat in self._all(self.contenders[0].name) for run in repeat]
-        if not any(run.rounds for run in plain):
+        name = self.contenders[0].name
+        runs = [run for (own, _), repeats in self._runs.items() if own == name for repeat in repeats for run in repeat]
+        plain = LaneMetrics.pooled(runs)
+        step = RaceMetrics(baseline=plain).target_step
+        if step is None:
             return None
         chat = self._settings(self.prompts[0][1]).chat
         lengths = [len(self.loaded.tokens.encode(prompt, chat)) for _, prompt in self.prompts]
-        context = sum(lengths) / len(lengths) + sum(run.tokens for run in plain) / len(plain) / 2
-        step = sum(run.verify_seconds + run.overhead_seconds for run in plain) / sum(run.rounds for run in plain)
+        context = sum(lengths) / len(lengths) + plain.tokens / len(runs) / 2
         try:
             return apart(roofline, self.loaded.target, context, step)
         except RuntimeError:  # no room for its buffer beside the models: the other figures stand
             return None
-
-    def _all(self, name: str) -> list[list[LaneMetrics]]:
-        return [repeat for (contender, _), runs in self._runs.items() if contender == name for repeat in runs]
 
 
 def run_batches(
@@ -134,8 +133,8 @@ def run_batches(
     rows = []
     for category in dict.fromkeys(category for category, _ in prompts):
         texts = [prompt for own, prompt in prompts if own == category][:batch]
-        ids = [loaded.tokens.encode(text, True) for text in texts]
         one = Settings.checked(**settings, prompt=texts[0])
+        ids = [loaded.tokens.encode(text, one.chat) for text in texts]
         request = BatchRequest(ids, one, one.max_tokens, loaded.tokens.eos_ids, one.seed)
         pairs: list[tuple[BatchRun, BatchRun]] = []
         for _ in range(repeats + 1):  # the first only warms up

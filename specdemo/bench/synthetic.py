@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from specdemo.bench.roofline import Roofline, roofline
+from specdemo.drafters.draft_model import spread
 from specdemo.events import Machine, ModelInfo
 from specdemo.models.device import dtype_name, seconds_of
 from specdemo.models.lean import LeanModel
@@ -101,8 +102,8 @@ def run(
 ) -> Synthetic:
     """Measure everything on one device; plain and speculative decoding in turn, medians of three."""
     room = _PROMPT + tokens + 2 * gamma + 20
-    target, draft = (random_model(name, device, dtype, room) for name in (target_size, "draft"))
-    draft = draft if target_size != "tiny" else random_model("tiny", device, dtype, room)
+    draft_size = "tiny" if target_size == "tiny" else "draft"
+    target, draft = (random_model(name, device, dtype, room) for name in (target_size, draft_size))
     passes = {k: _pass_seconds(target, k) for k in range(1, 10)}
     turns = [(_plain(target, tokens), *_speculative(target, draft, tokens, alpha, gamma)) for _ in range(_TURNS)]
     plain, drafted = (statistics.median(turn[which] for turn in turns) for which in (0, 1))
@@ -222,8 +223,8 @@ def _draft(drafter: LeanRunner, gamma: int, vocab: int) -> tuple[Tensor, Tensor]
         q = probabilities(drafter.forward(new).logits[-1], _GREEDY)
         new = draw(q, u)
         ids.append(new)
-        rows.append(torch.nn.functional.pad(q, (0, vocab - len(q))))
-    return torch.cat(ids), torch.stack(rows)
+        rows.append(q)
+    return torch.cat(ids), spread(drafter.weights, torch.stack(rows), vocab)
 
 
 def _filled(model: LeanLanguageModel, passes: list[int]) -> LeanRunner:

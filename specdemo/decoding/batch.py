@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specdemo.drafters.draft_model import spread, target_ids
 from specdemo.errors import UserError
 from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel, Runner
@@ -130,11 +131,7 @@ def _draft(
     ids, rows = [], []
     for step in range(gamma):
         q = probabilities(runner.forward(new).logits[:, -1], sampler)
-        token = draw(q, u[step])
-        new = (token if model.vocab_ids is None else model.vocab_ids[token])[:, None]
+        new = target_ids(model, draw(q, u[step]))[:, None]
         ids.append(new)
         rows.append(q)
-    reduced = torch.stack(rows, dim=1)
-    known = torch.arange(reduced.shape[-1], device=model.device) if model.vocab_ids is None else model.vocab_ids
-    full = reduced.new_zeros(*reduced.shape[:2], vocab_size).index_copy_(2, known, reduced)
-    return torch.cat(ids, dim=1), full
+    return torch.cat(ids, dim=1), spread(model, torch.stack(rows, dim=1), vocab_size)

@@ -10,6 +10,7 @@ from specdemo.drafters.draft_model import DraftModel
 from specdemo.drafters.first_of import FirstOf
 from specdemo.drafters.prompt_lookup import PromptLookup
 from specdemo.drafters.retrieval import Retrieval
+from specdemo.errors import UserError
 from specdemo.models.datastore import Datastore
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
@@ -39,9 +40,9 @@ class Kind:
     needs_draft: bool = False
     needs_store: bool = False
 
-    def usable(self, draft: object, store: object) -> bool:
-        """Whether a pair with this draft model and this store (None where it has none) can use it."""
-        return not (self.needs_draft and draft is None) and not (self.needs_store and store is None)
+    def usable(self, has_draft: bool, has_store: bool) -> bool:
+        """Whether a pair that has or lacks these can use it."""
+        return (has_draft or not self.needs_draft) and (has_store or not self.needs_store)
 
 
 def _draft_model(job: DraftJob) -> DraftModel:
@@ -81,3 +82,10 @@ DRAFTERS: dict[str, Kind] = {
         needs_draft=True,
     ),
 }
+
+
+def find_drafter(name: str) -> Kind:
+    """Raises UserError for a drafter that is not in the registry."""
+    if name not in DRAFTERS:
+        raise UserError(f"There is no drafter {name!r}; choose one of: {', '.join(DRAFTERS)}.")
+    return DRAFTERS[name]

@@ -61,23 +61,25 @@ class DraftModel:
                     break
             q = probabilities(logits, self.sampler)
             # The token stays on the device: nothing waits for it before the target has seen the whole draft.
-            new = self._target_id(draw(q, self.uniforms.draw(1)))
+            new = target_ids(self.model, draw(q, self.uniforms.draw(1)))
             ids.append(new)
             rows.append(q)
         if not ids:
             return Proposal.none(self.vocab_size, self.model.device, steps)
-        return Proposal(torch.cat(ids), self._full(torch.stack(rows)), steps)
+        return Proposal(torch.cat(ids), spread(self.model, torch.stack(rows), self.vocab_size), steps)
 
     def rollback(self, length: int) -> None:
         self.runner.rollback(min(length, self.runner.length))
 
-    def _target_id(self, token: Tensor) -> Tensor:
-        return token if self.model.vocab_ids is None else self.model.vocab_ids[token]
 
-    def _full(self, q: Tensor) -> Tensor:
-        """Spread probabilities [n, reduced vocab] over the target's vocabulary, [n, vocab]."""
-        if self.model.vocab_ids is None and q.shape[-1] == self.vocab_size:
-            return q
-        ids = self.model.vocab_ids
-        ids = torch.arange(q.shape[-1], device=q.device) if ids is None else ids
-        return q.new_zeros(len(q), self.vocab_size).index_copy_(1, ids, q)
+def target_ids(model: LanguageModel, tokens: Tensor) -> Tensor:
+    """The target's ids of tokens that a draft has drawn, any shape."""
+    return tokens if model.vocab_ids is None else model.vocab_ids[tokens]
+
+
+def spread(model: LanguageModel, q: Tensor, vocab_size: int) -> Tensor:
+    """A draft's probabilities [..., its vocabulary] over the target's, [..., vocab_size]: 0 where it cannot propose."""
+    if model.vocab_ids is None and q.shape[-1] == vocab_size:
+        return q
+    ids = torch.arange(q.shape[-1], device=q.device) if model.vocab_ids is None else model.vocab_ids
+    return q.new_zeros(*q.shape[:-1], vocab_size).index_copy_(-1, ids, q)

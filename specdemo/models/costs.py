@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from specdemo.models.device import seconds_of
@@ -81,12 +82,5 @@ def _overhead(target: LanguageModel, drafts: int) -> float:
 
 
 def _between(points: dict[int, float], k: int) -> float:
-    """Linear interpolation between the nearest measured lengths, flat beyond the last."""
-    if k in points:
-        return points[k]
-    below = max(point for point in points if point < k)
-    above = [point for point in points if point > k]
-    if not above:
-        return points[below]
-    share = (k - below) / (min(above) - below)
-    return points[below] * (1 - share) + points[min(above)] * share
+    """Linear interpolation between the nearest measured lengths (ascending), flat beyond the last."""
+    return float(np.interp(k, list(points), list(points.values())))

@@ -86,7 +86,7 @@ class LeanRunner:
 
     def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
         model, given = self.weights.model, to_device(ids, self.weights.device)
-        rows = self.weights.rows(given if given.dim() == 2 else given[None])
+        rows = self.weights.rows(torch.atleast_2d(given))
         if tree is None and self.recorded and self.recorded.knows(rows.shape[1]):
             logits, hidden = self.recorded.run(rows)
         else:
@@ -97,7 +97,7 @@ class LeanRunner:
 
     def prefill(self, ids: list[int] | Tensor) -> None:
         given = to_device(ids, self.weights.device)
-        self.weights.model.forward(self.weights.rows(given if given.dim() == 2 else given[None]), self.cache)
+        self.weights.model.forward(self.weights.rows(torch.atleast_2d(given)), self.cache)
 
     def rollback(self, length: int | list[int]) -> None:
         lengths = [length] if isinstance(length, int) else length

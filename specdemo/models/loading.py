@@ -126,7 +126,7 @@ def _load(
             generation = None
         vocab_size = min(config.get_text_config().vocab_size, len(tokenizer))
         if is_lean(config) and _fits(Path(source), device):
-            weights = _read_weights(Path(source))
+            weights = read_weights(Path(source))
             info = _info(name, source, _parameters(weights), dtype)
             return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, vocab_size), config, generation
         placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
@@ -161,7 +161,7 @@ def _load_reduced(
         )
     with _explained(name):
         config = AutoConfig.from_pretrained(folder)
-        weights = _read_weights(folder)
+        weights = read_weights(folder)
         vocab_ids = weights.pop("vocab_ids").long().to(device)
         info = _info(f"draft {_parameters(weights) / 1e6:.1f}M", str(folder), _parameters(weights), dtype)
         return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, len(vocab_ids), vocab_ids)
@@ -181,7 +181,8 @@ def _fits(folder: Path, device: torch.device) -> bool:
     return device.type != "cuda" or size < FIT * torch.cuda.mem_get_info(device)[0]
 
 
-def _read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder by their names. Raises UserError where it has none."""
     weights: dict[str, Tensor] = {}
     for file in _weight_files(folder):
         weights |= load_file(file)

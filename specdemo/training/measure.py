@@ -7,7 +7,6 @@ position, and rounds are counted along the matches. The same goes for expected a
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from specdemo.models.lean import KVCache, LeanModel
+from specdemo.prompts import read_prompts
 
 GAMMA = 4
 TEMPERATURE = 0.8
@@ -136,15 +136,15 @@ def table(scores: dict[str, Score]) -> str:
 
 def record_answers(target: LeanModel, tokenizer, prompts: Path, tokens: int, seed: int = 0) -> list[Answer]:
     """Let the target (fp32) answer every prompt of a .jsonl file, greedily and sampled, `tokens` tokens at most."""
-    entries = [json.loads(line) for line in prompts.read_text(encoding="utf-8").splitlines()]
-    chats = [[{"role": "user", "content": entry["prompt"]}] for entry in entries]
+    entries = read_prompts(prompts)
+    chats = [[{"role": "user", "content": prompt}] for _, prompt in entries]
     ids = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
     end = tokenizer.eos_token_id
     greedy = _answer(target, ids, tokens, end, None)
     sampled = _answer(target, ids, tokens, end, torch.Generator().manual_seed(seed))
     return [
-        Answer(entry["category"], np.array(prompt), said, *drawn)
-        for entry, prompt, (said, _, _), drawn in zip(entries, ids, greedy, sampled, strict=True)
+        Answer(category, np.array(prompt), said, *drawn)
+        for (category, _), prompt, (said, _, _), drawn in zip(entries, ids, greedy, sampled, strict=True)
     ]
 
 

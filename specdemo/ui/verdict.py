@@ -59,9 +59,9 @@ def _headline(speedup: float, tokens: int) -> tuple[str, str]:
 def _loss(race: RaceMetrics) -> Texts:
     """What made a loss: a round has to yield more tokens than it costs target steps."""
     lane = race.speculative
-    if not lane.tokens_per_pass or race.c is None or race.v is None or race.o is None:
+    cost = race.round_cost
+    if not lane.tokens_per_pass or cost is None:
         return {"en": "", "ja": ""}
-    cost = lane.drafted / lane.rounds * race.c + race.v + race.o
     return {
         "en": f" A round cost {cost:.2f} target steps and yielded {lane.tokens_per_pass:.2f} tokens.",
         "ja": f"1 ラウンドの費用は {cost:.2f} 歩分、得たのは {lane.tokens_per_pass:.2f} トークン。",
