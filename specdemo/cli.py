@@ -12,12 +12,15 @@ from rich.logging import RichHandler
 from specdemo.bench.commands import bench, tune
 from specdemo.cli_options import (
     Confidence,
+    Depth,
     Device,
     Draft,
     Drafter,
     Dtype,
     Gamma,
+    Head,
     MaxTokens,
+    Nodes,
     Pair,
     Seed,
     Target,
@@ -50,6 +53,7 @@ def main() -> None:
 def serve(
     target: Target = None,
     draft: Draft = None,
+    head: Head = None,
     device: Device = None,
     dtype: Dtype = None,
     port: Annotated[int | None, typer.Option(help="Port to serve on; GRADIO_SERVER_PORT or 7860 by default.")] = None,
@@ -60,7 +64,7 @@ def serve(
     from specdemo.ui.page import build, launch_kwargs
 
     with explained():
-        host = Host(target, draft, device, dtype)
+        host = Host(target, draft, head or (), device, dtype)
         host.prepare(host.first_pair)
     with explained():
         try:
@@ -75,6 +79,8 @@ def run(
     prompts: Annotated[Path | None, typer.Option(help='A file of {"category", "prompt"} lines instead.')] = None,
     drafter: Drafter = "draft-model",
     gamma: Gamma = "4",
+    depth: Depth = 5,
+    nodes: Nodes = 16,
     confidence: Confidence = 0.0,
     temperature: Temperature = 0.0,
     max_tokens: MaxTokens = 128,
@@ -83,6 +89,7 @@ def run(
     trace: Annotated[Path | None, typer.Option(help="Write the race of PROMPT to this file, as JSON.")] = None,
     target: Target = None,
     draft: Draft = None,
+    head: Head = None,
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -99,6 +106,8 @@ def run(
         require_folder(trace)
         base = {
             "drafter": drafter,
+            "depth": depth,
+            "nodes": nodes,
             "confidence": confidence,
             "temperature": temperature,
             "max_tokens": max_tokens,
@@ -106,7 +115,7 @@ def run(
         } | gamma_settings(gamma)
         asked = read_prompts(prompts) if prompts else []
         one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
-        loaded = load(pair, target, draft, device, dtype, console)
+        loaded = load(pair, target, draft, head, device, dtype, console)
         if one is None:
             terminal.run_all(loaded, base | {"record": False}, asked, console)
             return

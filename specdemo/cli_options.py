@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 Pair = Annotated[str | None, typer.Option(help="A pair of the registry; the built-in one by default.")]
 Target = Annotated[str | None, typer.Option(help="A target of your own: a folder or a hub id.")]
 Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
+Head = Annotated[list[str] | None, typer.Option(help="Folder of an EAGLE or Medusa head; may be given twice.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
-Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup, retrieval or combined.")]
+Drafter = Annotated[str, typer.Option(help="A way to draft: draft-model, eagle, medusa, prompt-lookup, ...")]
 Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
+Depth = Annotated[int, typer.Option(help="Tokens from the text to the furthest node of a tree of drafts.")]
+Nodes = Annotated[int, typer.Option(help="Nodes of a tree that a round verifies; with --gamma auto, at most.")]
 Confidence = Annotated[float, typer.Option(help="End a draft where its next token survives with less; 0 is never.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 MaxTokens = Annotated[int, typer.Option(help="Longest answer.")]
@@ -49,21 +52,30 @@ def explained() -> Iterator[None]:
 
 
 def load(
-    pair: str | None, target: str | None, draft: str | None, device: str | None, dtype: str | None, console: Console
+    pair: str | None,
+    target: str | None,
+    draft: str | None,
+    head: list[str] | None,
+    device: str | None,
+    dtype: str | None,
+    console: Console,
 ) -> LoadedPair:
     """The pair that a command asks for, ready to decode. Raises UserError for one that is not to be had."""
     from specdemo.models.device import choose_device, choose_dtype, use_cpu_quota
     from specdemo.models.loading import load_pair
     from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, find_pair, own_pair
 
-    if pair and (target or draft):
+    if pair and (target or draft or head):
         raise UserError("Give a pair of the registry or a target and draft of your own, not both.")
     chosen = choose_device(device)
-    found = own_pair(target, draft) or find_pair(PAIRS, pair or DEFAULT_PAIR)
+    found = own_pair(target, draft, head or ()) or find_pair(PAIRS, pair or DEFAULT_PAIR)
     precision = choose_dtype(chosen, dtype)
     use_cpu_quota()
     with console.status("Loading the models"):
-        return load_pair(found, chosen, precision)
+        loaded = load_pair(found, chosen, precision)
+    for warning in loaded.warnings:
+        console.print(warning, style="yellow")
+    return loaded
 
 
 def require_folder(*files: Path | None) -> None:

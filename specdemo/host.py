@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import huggingface_hub.constants
 import torch
@@ -30,7 +30,8 @@ class Host:
     spinning at barriers, which made a decoding step 40 % slower.
 
     Args:
-        target, draft: a pair of one's own (folders or hub ids), offered beside the registry's and loaded first.
+        target, draft, heads: a pair of one's own (folders or hub ids; folders of heads), offered beside the registry's
+            and loaded first.
         device, dtype: overrides of what this machine would choose ('cpu', 'cuda:1', ...; 'fp32', 'bf16', 'fp16').
     Raises UserError for a device or dtype that is not here.
     """
@@ -39,13 +40,14 @@ class Host:
         self,
         target: str | None = None,
         draft: str | None = None,
+        heads: Sequence[str] = (),
         device: str | None = None,
         dtype: str | None = None,
     ) -> None:
         self.device = choose_device(device)
         self.dtype = choose_dtype(self.device, dtype)
         use_cpu_quota()
-        own = own_pair(target, draft)
+        own = own_pair(target, draft, heads)
         self._pairs: dict[str, Pair] = ({own.id: own} if own else {}) | PAIRS
         self.first_pair = own.id if own else DEFAULT_PAIR
         self._lock = threading.Lock()  # guards the three fields below
@@ -61,7 +63,7 @@ class Host:
             if self._wanted == pair and not self._status.error:
                 return
             if self._loaded is not None and self._loaded.pair.id == pair:
-                self._wanted, self._status = pair, _ready(found)
+                self._wanted, self._status = pair, _ready(found, self._loaded.warnings)
                 return
             reason = self._why_not(found)
             if reason:
@@ -84,7 +86,8 @@ class Host:
     def drafters(self) -> list[DrafterInfo]:
         """Every drafter, those first that the first pair can use."""
         pair = self._pairs[self.first_pair]
-        kinds = sorted(DRAFTERS.items(), key=lambda item: not item[1].usable(bool(pair.draft), pair.has_store))
+        has = pair.has
+        kinds = sorted(DRAFTERS.items(), key=lambda item: bool(item[1].missing(has)))
         return [DrafterInfo(id=id, label=kind.label, hint=kind.hint) for id, kind in kinds]
 
     def headline(self) -> str:
@@ -138,7 +141,9 @@ class Host:
                 with self._lock:
                     self._loaded = loaded
             log.info("%s is ready", pair.label)
-            self._say(pair, _ready(pair))
+            for warning in loaded.warnings:
+                log.warning("%s", warning)
+            self._say(pair, _ready(pair, loaded.warnings))
         except UserError as error:
             log.warning("%s", error)
             self._say(pair, Status(message=str(error), fraction=None, ready=False, error=str(error)))
@@ -153,8 +158,8 @@ class Host:
                 self._status = status
 
 
-def _ready(pair: Pair) -> Status:
-    return Status(message=f"{pair.label} is ready", fraction=1.0, ready=True)
+def _ready(pair: Pair, warnings: Sequence[str]) -> Status:
+    return Status(message=" ".join([f"{pair.label} is ready", *warnings]), fraction=1.0, ready=True)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 
 import torch
 
 from specdemo.decoding.baseline import baseline
-from specdemo.decoding.gamma import Auto, Fixed
+from specdemo.decoding.gamma import Auto, Fixed, Policy
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import DRAFTERS, DraftJob, Kind, find_drafter
+from specdemo.drafters import DRAFTERS, NEEDS, DraftJob, Kind, find_drafter
+from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.errors import UserError
 from specdemo.events import Event, GreedyCheck, Lane, LaneEvent, Machine, RaceEnd, RaceEvent, RaceStart, Round, Trace
+from specdemo.models.costs import Costs
 from specdemo.models.device import processor_name
 from specdemo.models.loading import LoadedPair
 from specdemo.models.runner import LanguageModel, chunks
@@ -44,7 +45,7 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=settings,
         target=loaded.target.info,
-        draft=loaded.draft.info if loaded.draft and DRAFTERS[settings.drafter].needs_draft else None,
+        draft=loaded.draft.info if loaded.draft and "draft" in DRAFTERS[settings.drafter].needs else None,
         machine=machine(loaded.target.device),
     )
     yield RaceStart(trace=trace)
@@ -96,9 +97,19 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
         kind = _drafter(loaded, settings.drafter)
-        job = DraftJob(target, loaded.draft, settings, settings.seed, capacity, settings.confidence, loaded.store)
-        costs = loaded.costs if kind.needs_draft else replace(loaded.costs, c=0.0)  # a lookup's step is no step
-        policy = Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
+        costs = loaded.costs_of(kind.needs[0] if kind.needs else "")
+        job = DraftJob(
+            target,
+            loaded.draft,
+            settings,
+            settings.seed,
+            capacity,
+            settings.confidence,
+            loaded.store,
+            loaded.heads,
+            TreeShape(settings.depth, settings.nodes, costs.round if settings.auto_gamma else None),
+        )
+        policy = _policy(kind, settings, costs)
         lanes["speculative"] = speculative(target, kind.make(job), request, policy, capacity, settings.drafter)
     return lanes
 
@@ -106,11 +117,16 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
 def _drafter(loaded: LoadedPair, name: str) -> Kind:
     """A drafter that this pair can use; raises UserError for any other."""
     kind = find_drafter(name)
-    if kind.needs_draft and loaded.draft is None:
-        raise UserError("This pair has no draft model. Choose prompt lookup, or start with --draft.")
-    if kind.needs_store and loaded.store is None:
-        raise UserError("Nobody has kept text of this target to retrieve from. Choose another drafter.")
+    for missing in kind.missing(loaded.has):
+        raise UserError(NEEDS[missing])
     return kind
+
+
+def _policy(kind: Kind, settings: Settings, costs: Costs) -> Policy:
+    """How far each round drafts. A tree is bounded by its shape, and with an auto gamma by what pays in it."""
+    if kind.is_tree:
+        return Fixed(settings.depth)
+    return Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
 
 
 def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], speculative: list[int]) -> GreedyCheck:
@@ -129,7 +145,7 @@ def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], s
     runner = target.runner(len(context))
     for chunk in chunks(context[:-1]):
         runner.prefill(chunk)
-    logits = runner.forward(context[-1:]).logits[0]
+    logits = runner.forward(context[-1:])[0]
     # Measured from the best logit: a wrong token that happens to lie close to another wrong one is no tie.
     gap = float(logits.max() - logits[[plain[at], speculative[at]]].min())
     tie = gap <= _NOISE[target.info.dtype]

@@ -11,6 +11,8 @@ from specdemo.errors import UserError
 Mode = Literal["race", "baseline", "speculative"]
 
 MAX_GAMMA = 16
+MAX_DEPTH = 10
+MAX_NODES = 64
 MAX_TOKENS = 4096
 
 
@@ -29,7 +31,8 @@ class Settings(SamplerSettings):
     """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace.
 
     gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py). confidence: a draft
-    ends where the chance that its next token survives looks smaller; 0 never ends it.
+    ends where the chance that its next token survives looks smaller; 0 never ends it. depth, nodes: how far a tree of
+    drafts reaches and how many a round verifies; with auto_gamma, at most.
     """
 
     prompt: str
@@ -38,6 +41,8 @@ class Settings(SamplerSettings):
     drafter: str = "draft-model"
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
     auto_gamma: bool = False
+    depth: int = Field(5, ge=1, le=MAX_DEPTH)
+    nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
     max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
     seed: int = Field(0, ge=0, lt=2**63)

@@ -208,14 +208,14 @@ def test_a_draft_ends_before_the_token_that_it_doubts() -> None:
     sampler = SamplerSettings(temperature=0)
     context, survival, expected = list(prompt), 1.0, 0
     while True:
-        row = draft.runner(32).forward(context).logits[-1]
+        row = draft.runner(32).forward(context)[-1]
         survival *= float(row.softmax(-1).amax())
         if survival < 0.35:
             break
         expected += 1
         context.append(int(row.argmax()))
     made = DRAFTERS["draft-model"].make(DraftJob(target, draft, sampler, 0, 32, confidence=0.35))
-    made.prefill(prompt, lambda: False)
+    made.prefill(prompt, None, lambda: False)
     proposal = made.propose(prompt, 12, lambda: False)
     assert 0 < expected < 12
     assert proposal.ids.tolist() == context[len(prompt) :]
@@ -225,7 +225,7 @@ def test_a_draft_ends_before_the_token_that_it_doubts() -> None:
 def test_confidence_zero_never_ends_a_draft() -> None:
     target, draft = Tiny(8, seed=1).lean, Tiny(8, seed=2).lean
     made = DRAFTERS["draft-model"].make(DraftJob(target, draft, SamplerSettings(temperature=0), 0, 32))
-    made.prefill([3, 1, 4], lambda: False)
+    made.prefill([3, 1, 4], None, lambda: False)
     proposal = made.propose([3, 1, 4], 12, lambda: False)
     assert len(proposal) == proposal.steps == 12
 

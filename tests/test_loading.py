@@ -58,7 +58,7 @@ def test_an_architecture_that_the_lean_forward_lacks_goes_through_transformers(t
     loaded = load(save_model(tmp_path / "gpt2", model=gpt2))
     assert isinstance(loaded.target, TransformersLanguageModel)
     ids = [1, 2, 3, 4]
-    ours = loaded.target.runner(16).forward(ids).logits
+    ours = loaded.target.runner(16).forward(ids)
     with torch.inference_mode():
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "gpt2").eval()(torch.tensor([ids])).logits[0]
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
@@ -77,7 +77,7 @@ def test_a_checkpoint_in_several_files_is_read_by_its_index(tmp_path: Path) -> N
     word_tokenizer(WORDS).save_pretrained(tmp_path / "sharded")
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
     whole, parts = load(save_model(tmp_path / "whole")).target, load(tmp_path / "sharded").target
-    assert torch.equal(whole.runner(8).forward([1, 2]).logits, parts.runner(8).forward([1, 2]).logits)
+    assert torch.equal(whole.runner(8).forward([1, 2]), parts.runner(8).forward([1, 2]))
 
 
 def test_models_without_a_known_context_length_or_with_a_tiny_one_run(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_chat_template_that_cannot_frame_a_prompt_says_so(tmp_path: Path, temp
 def test_padding_rows_of_an_embedding_are_never_predicted(tmp_path: Path) -> None:
     loaded = load(save_model(tmp_path / "t", rows=24), save_model(tmp_path / "d", rows=16, seed=2))
     assert loaded.target.vocab_size == loaded.draft.vocab_size == 8
-    assert loaded.target.runner(8).forward([1, 2]).logits.shape == (2, 8)
+    assert loaded.target.runner(8).forward([1, 2]).shape == (2, 8)
 
 
 def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -299,4 +299,4 @@ def test_the_default_target_is_the_gguf_files_model(default_pair: LoadedPair) ->
     oracle = LlamaForCausalLM.from_pretrained(wheel.default_target())
     with torch.inference_mode():
         expected = oracle(torch.tensor([ids])).logits[0]
-    torch.testing.assert_close(default_pair.target.runner(64).forward(ids).logits, expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(default_pair.target.runner(64).forward(ids), expected, atol=1e-3, rtol=1e-3)

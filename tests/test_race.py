@@ -109,7 +109,7 @@ def test_above_temperature_zero_nothing_is_compared() -> None:
 
 def test_texts_that_part_at_a_wide_gap_are_a_bug_and_at_a_narrow_one_a_near_tie() -> None:
     prompt = [0, 1, 2]
-    logits = TARGET.lean.runner(8).forward(prompt).logits[-1]
+    logits = TARGET.lean.runner(8).forward(prompt)[-1]
     best, second = logits.topk(2).indices.tolist()
     verdict = compare_greedy(TARGET.lean, prompt, [best, 0], [second, 0])
     assert (verdict.verdict, verdict.position) == ("different", 0)
@@ -124,7 +124,7 @@ def test_a_text_that_ends_too_early_is_different() -> None:
 
 def test_a_near_tie_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = [0, 1, 2]
-    best, second = TARGET.lean.runner(8).forward(prompt).logits[-1].topk(2).indices.tolist()
+    best, second = TARGET.lean.runner(8).forward(prompt)[-1].topk(2).indices.tolist()
     monkeypatch.setattr(TARGET.lean.model, "logits", _with_tie(TARGET.lean.model.logits, best, second))
     assert compare_greedy(TARGET.lean, prompt, [best], [second]).verdict == "near_tie"
     third = next(i for i in range(8) if i not in (best, second))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
-from specdemo.models.runner import LanguageModel
+from specdemo.models.runner import LanguageModel, Runner
 from specdemo.models.tree import ROOT, Tree
 from specdemo.sampling import Uniforms, draw, probabilities
 from specdemo.settings import SamplerSettings
@@ -19,13 +19,15 @@ Choice = Literal["top", "with replacement", "without replacement"]
 class TreeOfSamples:
     """`widths` children at each depth. Reads everything afresh for every node: slow, and hard to get wrong."""
 
+    taps = ()
+
     def __init__(
         self, model: LanguageModel, sampler: SamplerSettings, seed: int, widths: tuple[int, ...], choice: Choice
     ) -> None:
         self.model, self.sampler, self.widths, self.choice = model, sampler, widths, choice
         self.uniforms = Uniforms(seed, "draft", model.device)
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         """Nothing is kept."""
 
     def rollback(self, length: int) -> None:
@@ -51,7 +53,7 @@ class TreeOfSamples:
 
     def _children(self, text: list[int], width: int) -> list[tuple[int, Tensor]]:
         """(token, the distribution that it was drawn from) of each child behind a text."""
-        logits = self.model.runner(len(text)).forward(text).logits[-1]
+        logits = self.model.runner(len(text)).forward(text)[-1]
         if self.choice == "top":
             chosen = logits.topk(width).indices.tolist()
             return [(token, torch.nn.functional.one_hot(torch.tensor(token), len(logits)).float()) for token in chosen]

@@ -14,6 +14,7 @@ from specdemo.cli_options import (
     Device,
     Draft,
     Dtype,
+    Head,
     MaxTokens,
     Pair,
     Seed,
@@ -72,6 +73,7 @@ def bench(
     size: Annotated[str, typer.Option(help="Size of the synthetic target: 135m, 1.7b, 8b, tiny.")] = "1.7b",
     target: Target = None,
     draft: Draft = None,
+    head: Head = None,
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -95,7 +97,7 @@ def bench(
             peers,
             page,
         )
-        report = _run(plan, lambda: load(pair, target, draft, device, dtype, console), console)
+        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console), console)
         if json:
             _save(report, json)
         if plot:
@@ -117,6 +119,7 @@ def tune(
     json: Json = None,
     target: Target = None,
     draft: Draft = None,
+    head: Head = None,
     device: Device = None,
     dtype: Dtype = None,
 ) -> None:
@@ -130,7 +133,7 @@ def tune(
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         chosen = choose_prompts(prompts, categories, per_category)
         plan = Plan(chosen, [], _TUNED_GAMMAS, _TUNED_CONFIDENCES, settings, repeats)
-        report = _run(plan, lambda: load(pair, target, draft, device, dtype, console), console)
+        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console), console)
         if json:
             _save(report, json)
         console.print(speedup_table(report))

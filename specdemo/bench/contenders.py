@@ -43,7 +43,7 @@ class Ours:
     loaded: LoadedPair
     drafter: str | None = None
     gamma: int | None = None
-    """None is auto."""
+    """Drafts a round: nodes, where they are a tree's. None is auto."""
     confidence: float = 0.0
 
     @property
@@ -55,7 +55,8 @@ class Ours:
         change: dict = {"mode": self.lane, "record": False}
         if self.drafter:
             change |= {"drafter": self.drafter, "confidence": self.confidence, "auto_gamma": self.gamma is None}
-            change |= {} if self.gamma is None else {"gamma": self.gamma}
+            drafts = "nodes" if find_drafter(self.drafter).is_tree else "gamma"
+            change |= {} if self.gamma is None else {drafts: self.gamma}
         return Settings.checked(**settings.model_dump() | change)
 
     def write(self, settings: Settings) -> Written:
@@ -108,5 +109,7 @@ def _written(trace: Trace, lane: Lane) -> Written:
 
 def speculative(loaded: LoadedPair, drafter: str, gamma: int | None, confidence: float = 0.0) -> Ours:
     """A speculative contender under the name that tables use. Raises UserError for a drafter that does not exist."""
-    doubt = f", stop {confidence:g}" if find_drafter(drafter).needs_draft and confidence else ""
-    return Ours(f"{drafter}, gamma {'auto' if gamma is None else gamma}{doubt}", loaded, drafter, gamma, confidence)
+    kind = find_drafter(drafter)
+    doubt = f", stop {confidence:g}" if "draft" in kind.needs and confidence else ""
+    drafts = f"{gamma or 'auto'} nodes" if kind.is_tree else f"gamma {gamma or 'auto'}"
+    return Ours(f"{drafter}, {drafts}{doubt}", loaded, drafter, gamma, confidence)

@@ -20,7 +20,8 @@ from specdemo.bench.contenders import Contender, Written
 from specdemo.errors import UserError
 from specdemo.metrics import LaneMetrics
 from specdemo.models.device import DTYPES
-from specdemo.models.loading import LoadedPair, read_weights, resolve
+from specdemo.models.files import read_weights
+from specdemo.models.loading import LoadedPair, resolve
 from specdemo.settings import Settings
 
 

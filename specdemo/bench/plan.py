@@ -56,13 +56,12 @@ class Plan:
 
     def contenders(self, loaded: LoadedPair) -> list[Contender]:
         """The baseline, this project's drafters, and who else was asked for."""
-        has = loaded.draft is not None, loaded.store is not None
-        usable = [name for name, kind in DRAFTERS.items() if kind.usable(*has)]
+        usable = [name for name, kind in DRAFTERS.items() if not kind.missing(loaded.has)]
         ours = [
             make.speculative(loaded, name, gamma, confidence)
             for name in self.drafters or usable
             for gamma in dict.fromkeys(self.gammas)
-            for confidence in (self.confidences if DRAFTERS[name].needs_draft else self.confidences[:1])
+            for confidence in (self.confidences if "draft" in DRAFTERS[name].needs else self.confidences[:1])
         ]
         found: list[Contender] = [make.Ours("baseline", loaded), *ours]
         if self.page:

@@ -50,7 +50,7 @@ def bytes_per_token(target: LanguageModel, context: float) -> float:
         return target.info.parameters * size
     model = target.model
     looked_up = 0 if model.is_tied else model.embedding.numel()
-    cache = 2 * len(model.layers) * model.kv_heads * model.head_dim * context
+    cache = 2 * model.depth * model.heads.shared * model.heads.dim * context
     return (target.info.parameters - looked_up + cache) * size
 
 

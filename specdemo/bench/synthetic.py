@@ -177,7 +177,7 @@ def _plain(target: LeanLanguageModel, tokens: int) -> float:
     def write() -> None:
         ids = torch.zeros(1, dtype=torch.long, device=target.device)
         for _ in range(tokens):
-            ids = draw(probabilities(runner.forward(ids).logits, _GREEDY), u)
+            ids = draw(probabilities(runner.forward(ids), _GREEDY), u)
             int(ids)
 
     write()
@@ -200,7 +200,7 @@ def _speculative(
         while at < tokens:
             ids, q = _draft(drafter, gamma, target.vocab_size)
             last = torch.zeros(1, dtype=torch.long, device=target.device)
-            p = probabilities(runner.forward(torch.cat((last, ids))).logits, _GREEDY)
+            p = probabilities(runner.forward(torch.cat((last, ids))), _GREEDY)
             verdict = verify(p, q, ids, u[:-1], u[-1])
             torch.stack((verdict.accepted, verdict.token)).tolist()  # the round's one wait
             kept = (torch.rand(gamma, generator=chance) < alpha).long().cumprod(0).sum().item()
@@ -220,7 +220,7 @@ def _draft(drafter: LeanRunner, gamma: int, vocab: int) -> tuple[Tensor, Tensor]
     new = torch.zeros(1, dtype=torch.long, device=drafter.weights.device)
     u = torch.full((1,), 0.5, device=new.device)
     for _ in range(gamma):
-        q = probabilities(drafter.forward(new).logits[-1], _GREEDY)
+        q = probabilities(drafter.forward(new)[-1], _GREEDY)
         new = draw(q, u)
         ids.append(new)
         rows.append(q)

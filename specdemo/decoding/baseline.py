@@ -32,7 +32,7 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         context, start = transcript.context, transcript.tokens
 
         clock.start()
-        logits = runner.forward(context[-1:]).logits
+        logits = runner.forward(context[-1:])
         clock.lap()
         p = probabilities(logits, request.sampler)
         drawn = draw(p, uniforms.draw(1))

@@ -76,7 +76,7 @@ def decode_batch(
             drafts = torch.zeros(batch, 0, dtype=torch.long, device=target.device)
             q = torch.zeros(batch, 0, target.vocab_size, device=target.device)
         last = to_device([context[-1:] for context in contexts], target.device)
-        p = probabilities(runner.forward(torch.cat((last, drafts), dim=1)).logits, request.sampler)
+        p = probabilities(runner.forward(torch.cat((last, drafts), dim=1)), request.sampler)
         u = uniforms.draw(batch * (drafts.shape[1] + 1)).view(batch, -1)
         verdict = verify(p, q, drafts, u[:, :-1], u[:, -1])
         run.passes += 1
@@ -130,7 +130,7 @@ def _draft(
     u = uniforms.draw(gamma * len(contexts)).view(gamma, -1)
     ids, rows = [], []
     for step in range(gamma):
-        q = probabilities(runner.forward(new).logits[:, -1], sampler)
+        q = probabilities(runner.forward(new)[:, -1], sampler)
         new = target_ids(model, draw(q, u[step]))[:, None]
         ids.append(new)
         rows.append(q)

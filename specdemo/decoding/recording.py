@@ -25,7 +25,8 @@ class Pass:
     start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
     indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts: p,
     q, u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept (None elsewhere). logits, probs
-    [n + 1, vocab], full_q [n, vocab], source [vocab]: still on the device, for top lists alone.
+    [n + 1, vocab], full_q [n, vocab] (None where every q is one-hot), source [vocab]: still on the device, for top
+    lists alone.
     """
 
     start: int
@@ -41,7 +42,7 @@ class Pass:
     u: list[float]
     logits: Tensor
     probs: Tensor
-    full_q: Tensor
+    full_q: Tensor | None
     source: Tensor
 
     def row(self, draft: int) -> int:
@@ -83,9 +84,13 @@ def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Ten
 def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor) -> Pass:
     tree, drafts = proposal.tree, proposal.ids.tolist()
     found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
-    rows = probs[[parent + 1 for parent in tree.parents]]
-    p, q = (x.gather(-1, proposal.ids[:, None])[:, 0].tolist() for x in (rows, proposal.q))
-    tv = (1 - torch.minimum(rows, proposal.q).sum(-1)).tolist()
+    rows = torch.tensor([parent + 1 for parent in tree.parents], device=probs.device)
+    p = probs[rows, proposal.ids].tolist()
+    if proposal.q is None:
+        q, tv = [1.0] * len(p), [1 - share for share in p]
+    else:
+        q = proposal.q.gather(-1, proposal.ids[:, None])[:, 0].tolist()
+        tv = (1 - torch.minimum(probs[rows], proposal.q).sum(-1)).tolist()
     accept = [found.accept.get(i) for i in range(len(drafts))]
     p_token = float(probs[found.path[-1] + 1 if found.path else 0, found.token])
     tests = u[:-1].tolist()
@@ -172,5 +177,11 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
         accept=done.accept[i],
         u=done.u[i],
         tv=done.tv[i],
-        top=top_lists(transcript, done.logits[done.row(i)], done.probs[done.row(i)], done.full_q[i], residual),
+        top=top_lists(
+            transcript,
+            done.logits[done.row(i)],
+            done.probs[done.row(i)],
+            None if done.full_q is None else done.full_q[i],
+            residual,
+        ),
     )

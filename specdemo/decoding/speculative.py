@@ -32,14 +32,14 @@ def speculative(
     together that caches must hold (the context limit at most). The generator may be closed at any event; everything
     it holds is its own.
     """
-    runner = target.runner(capacity, passes=range(1, MAX_GAMMA + 2))
+    runner = target.runner(capacity, passes=range(1, MAX_GAMMA + 2), taps=drafter.taps)
     transcript = Transcript(request, runner)
     clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
 
     yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=policy.gamma)
     yield from transcript.prefill(clock)
     clock.start()
-    drafter.prefill(request.prompt, request.stop)
+    drafter.prefill(request.prompt, runner, request.stop)
     clock.stop()
     yield transcript.prefilled(clock)
     clock.phases()
@@ -65,7 +65,7 @@ def speculative(
         clock.start()
         last = to_device(context[-1:], target.device)
         tree = proposal.tree and proposal.tree.behind(1)
-        logits = runner.forward(torch.cat((last, proposal.ids)), tree).logits
+        logits = runner.forward(torch.cat((last, proposal.ids)), tree)
         clock.lap()
         p = probabilities(logits, request.sampler)
         done = decide(start, proposal, logits, p, uniforms.draw(len(proposal) + 1))

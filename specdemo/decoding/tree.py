@@ -29,12 +29,12 @@ class Walk:
     source: Tensor
 
 
-def walk(p: Tensor, q: Tensor, ids: list[int], tree: Tree, u_accept: Tensor, u_token: Tensor) -> Walk:
+def walk(p: Tensor, q: Tensor | None, ids: list[int], tree: Tree, u_accept: Tensor, u_token: Tensor) -> Walk:
     """Decide over a tree of n nodes.
 
     Args:
         p: target distributions [n + 1, vocab]; row 0 behind the text, row i + 1 behind node i.
-        q: what each node was drawn from, [n, vocab], given its elder siblings.
+        q: what each node was drawn from, [n, vocab], given its elder siblings; None where all were chosen (one-hot).
         ids: the nodes' tokens, n of them.
         u_accept, u_token: uniforms [n] for the tests and [] for the target's own token, all independent.
     """
@@ -45,11 +45,20 @@ def walk(p: Tensor, q: Tensor, ids: list[int], tree: Tree, u_accept: Tensor, u_t
     while True:
         for child in tree.children(node):
             token = ids[child]
-            accept[child] = min(1.0, float(left[token] / q[child, token]))
+            share = left[token] if q is None else left[token] / q[child, token]
+            accept[child] = min(1.0, float(share))
             if uniforms[child] < accept[child]:
                 path.append(child)
                 node, left = child, p[child + 1]
                 break
-            left = residual(left, q[child])
+            left = _struck(left, token) if q is None else residual(left, q[child])
         else:
             return Walk(path, accept, int(draw(left, u_token)), left)
+
+
+def _struck(left: Tensor, token: int) -> Tensor:
+    """norm(left without a token): its residual against a one-hot q, without the zeros."""
+    rest = left.clone()
+    rest[token] = 0
+    total = rest.sum()
+    return rest / total if total > 0 else left

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from specdemo.drafters.base import Drafter
 from specdemo.drafters.draft_model import DraftModel
+from specdemo.drafters.dynamic_tree import TreeShape
+from specdemo.drafters.eagle import Eagle
+from specdemo.drafters.early_exit import EarlyExit
 from specdemo.drafters.first_of import FirstOf
+from specdemo.drafters.medusa import Medusa
 from specdemo.drafters.prompt_lookup import PromptLookup
 from specdemo.drafters.retrieval import Retrieval
 from specdemo.errors import UserError
 from specdemo.models.datastore import Datastore
+from specdemo.models.heads import Head
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 
@@ -19,7 +24,7 @@ from specdemo.settings import SamplerSettings
 @dataclass(frozen=True)
 class DraftJob:
     """What a drafter may be made from. `capacity` is the longest context of the run, in tokens; `store` holds text that
-    the target wrote before; see DraftModel for `confidence`."""
+    the target wrote before; `heads` by kind; `shape` bounds trees; see DraftModel for `confidence`."""
 
     target: LanguageModel
     draft: LanguageModel | None
@@ -28,21 +33,34 @@ class DraftJob:
     capacity: int
     confidence: float = 0.0
     store: Datastore | None = None
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    shape: TreeShape = field(default_factory=TreeShape)
+
+
+NEEDS = {
+    "draft": "This pair has no draft model. Choose prompt lookup, or start with --draft.",
+    "store": "Nobody has kept text of this target to retrieve from. Choose another drafter.",
+    "eagle": "This target has no EAGLE head. Train one (python -m specdemo train eagle) and start with --head FOLDER.",
+    "medusa": "This target has no Medusa heads. Make them (python -m specdemo train medusa); start with --head FOLDER.",
+    "layers": "This target runs through transformers, whose layers cannot be left early. Choose another drafter.",
+}
+"""What a drafter may need of a pair, and what to say where it is missing."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to propose, as the registry lists it."""
+    """One way to propose, as the registry lists it. `needs` names parts of a pair, the one that takes a draft step's
+    time first; `is_tree`: it drafts trees, bounded by depth and nodes instead of gamma."""
 
     label: str
     hint: str
     make: Callable[[DraftJob], Drafter]
-    needs_draft: bool = False
-    needs_store: bool = False
+    needs: tuple[str, ...] = ()
+    is_tree: bool = False
 
-    def usable(self, has_draft: bool, has_store: bool) -> bool:
-        """Whether a pair that has or lacks these can use it."""
-        return (has_draft or not self.needs_draft) and (has_store or not self.needs_store)
+    def missing(self, has: Collection[str]) -> list[str]:
+        """What a pair that has certain parts lacks for it."""
+        return [need for need in self.needs if need not in has]
 
 
 def _draft_model(job: DraftJob) -> DraftModel:
@@ -57,12 +75,34 @@ def _retrieval(job: DraftJob) -> Retrieval:
     return Retrieval(job.store, job.target.vocab_size, job.target.device)
 
 
+def _looked_up_before(job: DraftJob, drafter: Drafter) -> FirstOf:
+    return FirstOf([_lookup(job), *([_retrieval(job)] if job.store else []), drafter])
+
+
+def _eagle(job: DraftJob) -> Eagle:
+    return Eagle(job.heads["eagle"], job.target.vocab_size, job.shape)
+
+
 DRAFTERS: dict[str, Kind] = {
     "draft-model": Kind(
         "Draft model",
         "a small language model writes ahead (Chen et al. 2023)",
         _draft_model,
-        needs_draft=True,
+        needs=("draft",),
+    ),
+    "eagle": Kind(
+        "EAGLE",
+        "one layer continues the target's own hidden states and drafts a tree (Li et al. 2024)",
+        _eagle,
+        needs=("eagle",),
+        is_tree=True,
+    ),
+    "medusa": Kind(
+        "Medusa",
+        "heads guess the next tokens side by side and draft a tree (Cai et al. 2024)",
+        lambda job: Medusa(job.heads["medusa"], job.target.vocab_size, job.shape),
+        needs=("medusa",),
+        is_tree=True,
     ),
     "prompt-lookup": Kind(
         "Prompt lookup",
@@ -73,13 +113,26 @@ DRAFTERS: dict[str, Kind] = {
         "Retrieval",
         "copies from what the target answered to other prompts (He et al. 2023); no model at all",
         _retrieval,
-        needs_store=True,
+        needs=("store",),
+    ),
+    "early-exit": Kind(
+        "Early exit",
+        "the target's own first layers draft, untrained: why heads are trained (Elhoushi et al. 2024)",
+        lambda job: EarlyExit(job.sampler, job.seed, job.target.device),
+        needs=("layers",),
     ),
     "combined": Kind(
         "Lookup, retrieval, draft",
         "looks up what was said before, here or elsewhere, and lets the draft model write the rest",
-        lambda job: FirstOf([_lookup(job), *([_retrieval(job)] if job.store else []), _draft_model(job)]),
-        needs_draft=True,
+        lambda job: _looked_up_before(job, _draft_model(job)),
+        needs=("draft",),
+    ),
+    "combined-eagle": Kind(
+        "Lookup, retrieval, EAGLE",
+        "looks up what was said before, here or elsewhere, and lets the EAGLE head draft the rest",
+        lambda job: _looked_up_before(job, _eagle(job)),
+        needs=("eagle",),
+        is_tree=True,
     ),
 }
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdemo.models.device import to_device
+from specdemo.models.runner import Runner
 from specdemo.models.tree import Tree
 
 Stop = Callable[[], bool]
@@ -22,18 +23,21 @@ Stop = Callable[[], bool]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from.
+    """A draft of n tokens: ids [n], and q [n, vocab], the distributions that they were actually drawn from; q is None
+    for a tree whose nodes were all chosen and not drawn: one-hot, without the zeros.
 
     tree: who stands behind whom; None is a chain. Siblings are tested in order, and each has the q that it was drawn
     from *after* its elder siblings: the same one for draws with replacement, one without the tokens already drawn for
     draws without, one-hot where it was chosen and not drawn. steps: model calls that the draft took, which may be one
-    more than n where the last only showed that drafting on was no use.
+    more than n where the last only showed that drafting on was no use. chances: where nodes were chosen, how likely the
+    drafter thought each to be reached and accepted; for eyes, not for the decision.
     """
 
     ids: Tensor
-    q: Tensor
+    q: Tensor | None
     steps: int = 0
     tree: Tree | None = None
+    chances: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,7 +46,9 @@ class Proposal:
         """Its first n tokens. Parents and elder siblings come first, so what is left is a draft of its own."""
         if len(self) <= n:
             return self
-        return Proposal(self.ids[:n], self.q[:n], self.steps, self.tree and Tree(self.tree.parents[:n]))
+        q = None if self.q is None else self.q[:n]
+        chances = self.chances and self.chances[:n]
+        return Proposal(self.ids[:n], q, self.steps, self.tree and self.tree.first(n), chances)
 
     @classmethod
     def none(cls, vocab_size: int, device: torch.device, steps: int = 0) -> Proposal:
@@ -59,8 +65,14 @@ class Proposal:
 class Drafter(Protocol):
     """One run's source of drafts. A fresh one is made for every run."""
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
-        """Read the prompt (all but its last token may go into a cache)."""
+    taps: tuple[int, ...]
+    """Depths of the target whose states it drafts from, see `LanguageModel.runner`; empty for most."""
+
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
+        """Read the prompt (all but its last token may go into a cache).
+
+        target: the lane's runner, which has read it already. A drafter that works from the target's states keeps it.
+        """
         ...
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:

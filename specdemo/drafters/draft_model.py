@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
-from specdemo.models.runner import LanguageModel, chunks
+from specdemo.models.runner import LanguageModel, Runner, chunks
 from specdemo.sampling import Uniforms, draw, probabilities
 from specdemo.settings import SamplerSettings
 
@@ -23,6 +23,8 @@ class DraftModel:
     it came out unlikely would bias the text. Looking at it waits for the device once a step.
     """
 
+    taps = ()
+
     def __init__(
         self,
         model: LanguageModel,
@@ -36,7 +38,7 @@ class DraftModel:
         self.runner = model.runner(capacity, passes=[1, 2])
         self.uniforms = Uniforms(seed, "draft", model.device)
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         if len(prompt) > self.runner.capacity:
             return  # a draft's context may be shorter than the target's; it will have nothing to propose
         for chunk in chunks(prompt[:-1]):
@@ -53,7 +55,7 @@ class DraftModel:
         # context is not in it yet goes in now, in one pass.
         new: list[int] | Tensor = context[self.runner.length :]
         while len(ids) < gamma and not stop():
-            logits = self.runner.forward(new).logits[-1]
+            logits = self.runner.forward(new)[-1]
             steps += 1
             if self.confidence > 0:
                 survival *= float(logits.softmax(-1).amax())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdemo.drafters.base import Drafter, Proposal, Stop
+from specdemo.models.runner import Runner
 
 
 class FirstOf:
@@ -16,10 +17,11 @@ class FirstOf:
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.drafters = drafters
+        self.taps = next((drafter.taps for drafter in drafters if drafter.taps), ())  # one of them has a head at most
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         for drafter in self.drafters:
-            drafter.prefill(prompt, stop)
+            drafter.prefill(prompt, target, stop)
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
         proposal = None

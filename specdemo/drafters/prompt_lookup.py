@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from specdemo.drafters.base import Proposal, Stop
+from specdemo.models.runner import Runner
 
 LONGEST_MATCH = 4
 SHORTEST_MATCH = 2
@@ -17,13 +18,15 @@ SHORTEST_MATCH = 2
 class PromptLookup:
     """Looks for the latest earlier occurrence of the longest matching n-gram, 4 tokens down to 2."""
 
+    taps = ()
+
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.vocab_size, self.device = vocab_size, device
         self.indexed = 0
         self.followed_at: dict[tuple[int, ...], int] = {}
         """n-gram -> position of the token that followed its latest occurrence."""
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         self._index(prompt)
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:

@@ -10,6 +10,7 @@ import torch
 
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.models.datastore import LONGEST, Datastore
+from specdemo.models.runner import Runner
 
 SHORTEST_MATCH = 4
 _LEAST_CHANCE = 0.2  # a draft goes on while all of it survives with that chance, by the library's own count
@@ -21,10 +22,12 @@ class Retrieval:
     What was chosen by counting was not drawn, so q is one-hot.
     """
 
+    taps = ()
+
     def __init__(self, store: Datastore, vocab_size: int, device: torch.device) -> None:
         self.store, self.vocab_size, self.device = store, vocab_size, device
 
-    def prefill(self, prompt: list[int], stop: Stop) -> None:
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         """Nothing to read: the library knows no prompt."""
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:

@@ -8,21 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from specdemo.models.cache import KVCache
 from specdemo.models.device import seconds_of
+from specdemo.models.heads import Head
+from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import LanguageModel
+from specdemo.models.tree import ROOT, Tree
 from specdemo.sampling import draw, probabilities, verify
-from specdemo.settings import MAX_GAMMA, SamplerSettings
+from specdemo.settings import MAX_GAMMA, MAX_NODES, SamplerSettings
 
 _CONTEXT = 100  # tokens in the cache while times are taken
-_LENGTHS = (1, 2, 3, 5, 9, 17)  # passes that are timed; the others lie on the lines between
+_LENGTHS = (1, 2, 3, 5, 9, 17, 33, 65)  # passes that are timed; the others lie on the lines between
 _REPEATS = 3
+_EXPANDED = 4  # nodes of a tree that a head is usually asked about together
 _GREEDY = SamplerSettings(temperature=0)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """c: a draft step, drawing its token included. v: passes over 1, 2, ... tokens, v[0] being 1. o: warping and
-    deciding over a draft, beyond what a plain step has of it. step: seconds of a pass over one token, the unit."""
+    """c: a draft step, drawing its token included (each drafter has its own). v: passes over 1, 2, ... tokens, v[0]
+    being 1. o: warping and deciding over a draft, beyond what a plain step has of it. step: seconds of a pass over one
+    token, the unit."""
 
     c: float
     v: tuple[float, ...]
@@ -34,19 +41,59 @@ class Costs:
         return steps * self.c + self.v[min(drafted, len(self.v) - 1)] + (self.o if drafted else 0.0)
 
 
-TEXTBOOK = Costs(c=0.05, v=(1.0,) * (MAX_GAMMA + 1), o=0.0)
+TEXTBOOK = Costs(c=0.05, v=(1.0,) * (MAX_NODES + 1), o=0.0)
 """Where nothing has been measured: verification is free and a draft step nearly so."""
 
 
-def measure_costs(target: LanguageModel, draft: LanguageModel | None) -> Costs:
-    """Time the passes that decoding makes, on models that are warmed up: about a second for a 30 ms target step."""
+def measure_costs(target: LanguageModel) -> Costs:
+    """Time the passes that decoding makes, on a target that is warmed up: about two seconds for a step of 30 ms.
+
+    Draft steps cost nothing in what is returned; see `step_seconds` for those.
+    """
     context = max(1, min(_CONTEXT, target.max_length - MAX_GAMMA - 1))
     lengths = [k for k in _LENGTHS if context + k <= target.max_length]
     passes = dict(zip(lengths, _times(target, context, lengths), strict=True))
-    v = tuple(_between(passes, k) / passes[1] for k in range(1, MAX_GAMMA + 2))
-    c = _times(draft, min(context, draft.max_length - 1), [1], draws=True)[0] / passes[1] if draft else 0.0
+    v = tuple(_between(passes, k) / passes[1] for k in range(1, MAX_NODES + 2))
     o = _overhead(target, 4) - _overhead(target, 0)
-    return Costs(c, v, max(0.0, o) / passes[1], passes[1])
+    return Costs(0.0, v, max(0.0, o) / passes[1], passes[1])
+
+
+def draft_step(draft: LanguageModel) -> float:
+    """Seconds of a draft model's step, drawing its token included."""
+    return _times(draft, min(_CONTEXT, draft.max_length - 1), [1], draws=True)[0]
+
+
+def shallow_step(target: LeanLanguageModel) -> float:
+    """Seconds of a pass through the first layers alone, which draft in early exit."""
+    runner = target.runner(_CONTEXT + 1)
+    runner.prefill([0] * min(_CONTEXT, target.max_length - 1))
+    token = torch.zeros(1, dtype=torch.long, device=target.device)
+
+    def step() -> None:
+        runner.shallow(token).argmax()
+        runner.rollback(runner.length - 1)
+
+    return statistics.median(seconds_of(step, target.device) for _ in range(2 * _REPEATS + 1))
+
+
+def head_step(head: Head, target: LanguageModel) -> float:
+    """Seconds of a head's step: of an EAGLE head over as many nodes as are usually expanded together."""
+    runner = target.runner(_CONTEXT, taps=head.taps)
+    runner.prefill([0] * min(_CONTEXT, target.max_length - 1))
+    if isinstance(head, MedusaHeads):
+        step = lambda: head.logits(runner.features[-1]).topk(_EXPANDED)  # noqa: E731
+    else:
+        cache, ids = KVCache(head, _CONTEXT + _EXPANDED), torch.zeros(_CONTEXT, dtype=torch.long, device=target.device)
+        states = head.forward(head.states(runner.features), ids[: runner.length], cache)[-1:]
+
+        def step() -> None:
+            tree = Tree((ROOT,) * _EXPANDED)
+            here = head.forward(states.expand(_EXPANDED, -1), ids[:_EXPANDED], cache, tree)
+            head.logits(here).softmax(-1).topk(_EXPANDED)
+            cache.lengths = [runner.length]
+
+    step()  # warm
+    return statistics.median(seconds_of(step, target.device) for _ in range(2 * _REPEATS + 1))
 
 
 def _times(model: LanguageModel, context: int, lengths: list[int], draws: bool = False) -> list[float]:
@@ -57,7 +104,7 @@ def _times(model: LanguageModel, context: int, lengths: list[int], draws: bool =
 
     def once(k: int) -> float:
         def call() -> None:
-            logits = runner.forward([0] * k).logits
+            logits = runner.forward([0] * k)
             if draws:
                 draw(probabilities(logits[-1], _GREEDY), u)
             runner.rollback(context)

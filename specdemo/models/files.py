@@ -1,9 +1,17 @@
-"""What files are known by."""
+"""What files are known by, and how checkpoints are read."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specdemo.errors import UserError
+
+HEAD_KINDS = ("eagle", "medusa")
 
 _BLOCK = 1 << 20
 
@@ -16,3 +24,35 @@ def sha256_of(*files: Path) -> str:
             while block := file.read(_BLOCK):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder by their names. Raises UserError where it has none."""
+    weights: dict[str, Tensor] = {}
+    for file in weight_files(folder):
+        weights |= load_file(file)
+    return weights
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that make up the model: those of its index, or the one of that name. Others may lie beside them."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
+    if not (folder / "model.safetensors").is_file():
+        raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
+    return [folder / "model.safetensors"]
+
+
+def kind_of(folder: Path) -> str:
+    """Which kind of head a folder holds. Raises UserError where it holds none."""
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("head")
+    except (OSError, ValueError, AttributeError):
+        kind = None
+    if kind not in HEAD_KINDS:
+        raise UserError(
+            f"{folder} is no head: its config.json does not say so. Published checkpoints are brought into this form "
+            "by: python -m specdemo convert"
+        )
+    return kind

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.cache import KVCache
+from specdemo.models.lean import LeanModel
 
 _SPANS = (512, 2048, 8192)  # cache slots that a recorded pass reads; beyond, the whole cache
 
-Record = Callable[[Callable[[], tuple[Tensor, Tensor]]], tuple[Callable[[], None], tuple[Tensor, Tensor]]]
-"""Records a function of no arguments: how to run it again, and where its results then lie."""
+Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
+"""Records a function of no arguments: how to run it again, and where its result then lies."""
 
 
 class RecordedPasses:
@@ -39,15 +40,15 @@ class RecordedPasses:
         return (k, self._span(self.cache.lengths[0] + k)) in self._recorded
 
     @torch.inference_mode()
-    def run(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Append embedding rows [1, k]; logits [1, k, vocab] and hidden [1, k, width], valid until its next run."""
+    def run(self, rows: Tensor) -> Tensor:
+        """Append embedding rows [1, k]; logits [1, k, vocab], valid until its next run."""
         k, start = rows.shape[1], self.cache.lengths[0]
         known = self._recorded[k, self._span(start + k)]
         known.ids.copy_(rows)
         known.start.fill_(start)
         known.replay()
         self.cache.lengths = [start + k]
-        return known.logits, known.hidden
+        return known.logits
 
     def _span(self, end: int) -> int:
         return min(self.cache.capacity, next((span for span in _SPANS if span >= end), self.cache.capacity))
@@ -63,18 +64,17 @@ class _Pass:
         self.ids = torch.zeros(1, k, dtype=torch.long, device=model.device)
         self.start = torch.zeros(1, dtype=torch.long, device=model.device)
 
-        def once() -> tuple[Tensor, Tensor]:
-            hidden = model.run(self.ids, cache, model.place_ragged(cache, k, self.start, span))
-            return model.logits(hidden), hidden
+        def once() -> Tensor:
+            return model.logits(model.run(self.ids, cache, cache.ragged(k, self.start, span)))
 
-        self.replay, (self.logits, self.hidden) = record(once)
+        self.replay, self.logits = record(once)
 
 
 def cuda_recorder() -> Record:
     """Records CUDA graphs that share memory for what happens inside them: of one cache's passes, one runs at a time."""
     pool = torch.cuda.graph_pool_handle()
 
-    def record(once: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Callable[[], None], tuple[Tensor, Tensor]]:
+    def record(once: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         # It runs on a stream of its own first: kernels that load late must not load inside a recording.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -84,7 +84,7 @@ def cuda_recorder() -> Record:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
-            results = once()
-        return graph.replay, results
+            result = once()
+        return graph.replay, result
 
     return record

@@ -6,16 +6,18 @@ import weakref
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specdemo.events import ModelInfo
+from specdemo.models.cache import KVCache
 from specdemo.models.device import to_device
 from specdemo.models.graphs import Record, RecordedPasses, cuda_recorder
-from specdemo.models.lean import KVCache, LeanModel
-from specdemo.models.runner import Output
+from specdemo.models.lean import LeanModel
 from specdemo.models.tree import Tree
 
 _ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
+_EXIT = 0.8  # share of the layers behind which `shallow` leaves; by less, a model has not yet made up its mind
 _KEPT = 2  # caches that wait for the next run
 
 
@@ -25,7 +27,7 @@ class LeanLanguageModel:
     def __init__(self, model: LeanModel, info: ModelInfo, vocab_size: int, vocab_ids: Tensor | None = None) -> None:
         self.model, self.info = model, info
         self.device, self.max_length = model.device, model.max_length
-        self.vocab_size, self.vocab_ids = vocab_size, vocab_ids
+        self.vocab_size, self.vocab_ids, self.depth = vocab_size, vocab_ids, model.depth
         self._idle: list[RecordedPasses] = []
         self._recorder: Callable[[], Record] | None = cuda_recorder if self.device.type == "cuda" else None
         self._input_ids: Tensor | None = None
@@ -34,26 +36,33 @@ class LeanLanguageModel:
             self._input_ids = torch.full((int(vocab_ids.max()) + 1,), vocab_size, device=self.device)
             self._input_ids[vocab_ids] = torch.arange(vocab_size, device=self.device)
 
-    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> LeanRunner:
+    def embed(self, ids: Tensor) -> Tensor:
+        return F.embedding(self.rows(ids), self.model.embedding)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        return self.model.logits(hidden)[..., : self.vocab_size]
+
+    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = (), taps: Sequence[int] = ()) -> LeanRunner:
         capacity = min(capacity, self.max_length)
         if self._recorder is None or batch > 1:
-            return LeanRunner(self, KVCache(self.model, capacity, batch), capacity)
-        recorded = self._lease(capacity, self._recorder)
+            return LeanRunner(self, KVCache(self.model, capacity, batch, taps), capacity)
+        recorded = self._lease(capacity, self._recorder, tuple(taps))
         recorded.prepare(passes, capacity)
         runner = LeanRunner(self, recorded.cache, capacity, recorded)
         weakref.finalize(runner, self._give_back, recorded)
         return runner
 
-    def _lease(self, capacity: int, recorder: Callable[[], Record]) -> RecordedPasses:
+    def _lease(self, capacity: int, recorder: Callable[[], Record], taps: tuple[int, ...]) -> RecordedPasses:
         """A cache with its recordings that no runner uses. They are kept between runs: recording takes seconds."""
-        large = [recorded for recorded in self._idle if recorded.cache.capacity >= capacity]
+        alike = [recorded for recorded in self._idle if recorded.cache.taps == taps]
+        large = [recorded for recorded in alike if recorded.cache.capacity >= capacity]
         if large:
             recorded = min(large, key=lambda recorded: recorded.cache.capacity)
             self._idle.remove(recorded)
             recorded.cache.lengths = [0]
             return recorded
         room = next((room for room in _ROOMS if room >= capacity), self.max_length)
-        return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length)), recorder())
+        return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), taps=taps), recorder())
 
     def _give_back(self, recorded: RecordedPasses) -> None:
         """Keep what a runner used, the largest two: a race has two lanes, and small caches serve nobody else."""
@@ -84,16 +93,31 @@ class LeanRunner:
         (length,) = self.cache.lengths
         return length
 
-    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
+    @property
+    def features(self) -> Tensor:
+        return self.cache.features[0, : self.length]
+
+    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Tensor:
         model, given = self.weights.model, to_device(ids, self.weights.device)
         rows = self.weights.rows(torch.atleast_2d(given))
         if tree is None and self.recorded and self.recorded.knows(rows.shape[1]):
-            logits, hidden = self.recorded.run(rows)
+            logits = self.recorded.run(rows)
         else:
-            hidden = model.forward(rows, self.cache, tree)
-            logits = model.logits(hidden)
+            logits = model.logits(model.forward(rows, self.cache, tree))
         logits = logits[..., : self.weights.vocab_size]
-        return Output(logits, hidden) if given.dim() == 2 else Output(logits[0], hidden[0])
+        return logits if given.dim() == 2 else logits[0]
+
+    @torch.inference_mode()
+    def shallow(self, ids: Tensor) -> Tensor:
+        """Append tokens [k] to the caches of the first layers alone; what the output layer would say there, [k, vocab].
+
+        To be rolled back before any other pass: deeper layers have not seen them.
+        """
+        model, cache, k = self.weights.model, self.cache, len(ids)
+        embedded = F.embedding(self.weights.rows(ids[None]), model.embedding)
+        x = model.run_blocks(embedded, cache, cache.behind(k), max(1, round(_EXIT * model.depth)))
+        cache.lengths = [cache.lengths[0] + k]
+        return model.logits(model.norm(x))[0, :, : self.weights.vocab_size]
 
     def prefill(self, ids: list[int] | Tensor) -> None:
         given = to_device(ids, self.weights.device)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
-from specdemo.models.costs import TEXTBOOK, Costs, measure_costs
+from specdemo.models.costs import TEXTBOOK, Costs, draft_step, head_step, measure_costs, shallow_step
 from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
-from specdemo.models.files import sha256_of
+from specdemo.models.files import kind_of, read_weights, sha256_of, weight_files
+from specdemo.models.heads import Head, load_head, mismatch
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel
-from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair
+from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, head_folder
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
 from specdemo.models.tokens import Tokens, fingerprint, require_same
@@ -43,7 +43,8 @@ _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 @dataclass(frozen=True)
 class LoadedPair:
     """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works), `store` for one
-    whose text nobody has kept; `costs` are what its rounds cost on this machine."""
+    whose text nobody has kept; `heads` by kind. `costs`: what rounds cost on this machine, and `steps` what a draft
+    step does, by what computes it, in target steps. `warnings`: sentences about parts that do not quite belong."""
 
     pair: Pair
     tokens: Tokens
@@ -51,6 +52,19 @@ class LoadedPair:
     draft: LanguageModel | None
     costs: Costs = TEXTBOOK
     store: Datastore | None = None
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has(self) -> set[str]:
+        """Which of drafters.NEEDS this pair can serve."""
+        parts = {"draft": self.draft, "store": self.store, "layers": isinstance(self.target, LeanLanguageModel)}
+        return {name for name, part in parts.items() if part} | set(self.heads)
+
+    def costs_of(self, part: str) -> Costs:
+        """Costs of rounds whose draft steps that part computes; steps of anything else (a lookup) are none."""
+        return replace(self.costs, c=self.steps.get(part, 0.0))
 
 
 def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
@@ -76,11 +90,26 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
         progress(f"Loading {draft_name}", None)
         draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
     store = load_datastore(BUILT_IN_DRAFT_FOLDER / "text") if pair.has_store else None
-    loaded = LoadedPair(pair, Tokens.of(tokenizer, config, generation), target, draft, store=store)
+    folders = [head_folder(source) for source in pair.heads]
+    heads = {kind_of(folder): load_head(folder, target, dtype) for folder in folders}
+    warnings = tuple(text for folder in folders if (text := mismatch(folder, target)))
+    tokens = Tokens.of(tokenizer, config, generation)
+    loaded = LoadedPair(pair, tokens, target, draft, store=store, heads=heads, warnings=warnings)
     with _explained(pair.label):
         warm_up(loaded, progress)
         progress("Measuring costs", None)
-        return replace(loaded, costs=measure_costs(loaded.target, loaded.draft))
+        return measured(loaded)
+
+
+def measured(loaded: LoadedPair) -> LoadedPair:
+    """The pair with what its rounds cost on this machine."""
+    costs, target = measure_costs(loaded.target), loaded.target
+    steps = {kind: head_step(head, target) / costs.step for kind, head in loaded.heads.items()}
+    if loaded.draft:
+        steps["draft"] = draft_step(loaded.draft) / costs.step
+    if isinstance(target, LeanLanguageModel):
+        steps["layers"] = shallow_step(target) / costs.step
+    return replace(loaded, costs=costs, steps=steps)
 
 
 def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
@@ -177,26 +206,8 @@ def is_lean(config: PreTrainedConfig) -> bool:
 
 def _fits(folder: Path, device: torch.device) -> bool:
     """Whether one device can hold the weights; more than that is spread over several by accelerate."""
-    size = sum(file.stat().st_size for file in _weight_files(folder))
+    size = sum(file.stat().st_size for file in weight_files(folder))
     return device.type != "cuda" or size < FIT * torch.cuda.mem_get_info(device)[0]
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint folder by their names. Raises UserError where it has none."""
-    weights: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        weights |= load_file(file)
-    return weights
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """The files that make up the model: those of its index, or the one of that name. Others may lie beside them."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
-    if not (folder / "model.safetensors").is_file():
-        raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
-    return [folder / "model.safetensors"]
 
 
 def _parameters(weights: dict[str, Tensor]) -> int:
@@ -206,7 +217,7 @@ def _parameters(weights: dict[str, Tensor]) -> int:
 def _info(name: str, source: str, parameters: int, dtype: torch.dtype) -> ModelInfo:
     if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
         return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
-    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*_weight_files(Path(source)))
+    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*weight_files(Path(source)))
     return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256)
 
 

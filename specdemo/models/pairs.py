@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from specdemo.errors import UserError
+from specdemo.models.files import kind_of
 
 BUILT_IN_TARGET = "built-in:target"
 BUILT_IN_DRAFT = "built-in:draft"
+_ASSETS = Path(__file__).parents[2] / "assets"
+BUILT_IN_HEADS = ("built-in:eagle", "built-in:medusa")
 DEFAULT_PAIR = "smollm2-135m"
 OWN_PAIR = "own"
 
@@ -20,7 +25,8 @@ _CACHE_SHARE = 0.1  # key/value caches of three runners, as a share of the weigh
 class Pair:
     """A target and a draft that share a tokenizer. Sources are folders, hub ids or the built-in models.
 
-    target_billions, draft_billions: parameters in units of 1e9, for the memory estimate; 0 where unknown.
+    target_billions, draft_billions: parameters in units of 1e9, for the memory estimate; 0 where unknown. heads:
+    built-in ones and folders; of two of a kind, the later one counts.
     """
 
     id: str
@@ -29,6 +35,7 @@ class Pair:
     draft: str | None
     target_billions: float = 0.0
     draft_billions: float = 0.0
+    heads: tuple[str, ...] = ()
 
     def needed_bytes(self, bytes_per_parameter: int) -> int:
         """Memory for both models and their caches."""
@@ -41,6 +48,12 @@ class Pair:
         return self.target == BUILT_IN_TARGET
 
     @property
+    def has(self) -> set[str]:
+        """Which of drafters.NEEDS it will serve when it is loaded, as far as that can be known before."""
+        parts = {"draft": self.draft, "store": self.has_store, "layers": True}
+        return {name for name, part in parts.items() if part} | {kind_of(head_folder(head)) for head in self.heads}
+
+    @property
     def on_hub(self) -> bool:
         sources = (self.target, self.draft)
         return any(source and not source.startswith("built-in:") and not os.path.isdir(source) for source in sources)
@@ -49,7 +62,15 @@ class Pair:
 PAIRS: dict[str, Pair] = {
     pair.id: pair
     for pair in (
-        Pair(DEFAULT_PAIR, "SmolLM2-135M ← draft trained here", BUILT_IN_TARGET, BUILT_IN_DRAFT, 0.135, 0.007),
+        Pair(
+            DEFAULT_PAIR,
+            "SmolLM2-135M ← draft trained here",
+            BUILT_IN_TARGET,
+            BUILT_IN_DRAFT,
+            0.135,
+            0.03,
+            BUILT_IN_HEADS,
+        ),
         Pair(
             "smollm2-1.7b",
             "SmolLM2-1.7B ← SmolLM2-135M",
@@ -106,15 +127,28 @@ PAIRS: dict[str, Pair] = {
 }
 
 
-def own_pair(target: str | None, draft: str | None) -> Pair | None:
-    """The pair given on the command line; None where nothing was given. A missing half is the default pair's."""
-    if target is None and draft is None:
+def own_pair(target: str | None, draft: str | None, heads: Sequence[str] = ()) -> Pair | None:
+    """The pair given on the command line; None where nothing was given. A missing half is the default pair's.
+
+    Raises UserError for a head's folder that holds none.
+    """
+    if target is None and draft is None and not heads:
         return None
+    for head in heads:
+        kind_of(head_folder(head))
     target = target or BUILT_IN_TARGET
-    if draft is None and target == BUILT_IN_TARGET:
-        draft = BUILT_IN_DRAFT
-    names = [os.path.basename(source.rstrip("/")) for source in (target, draft) if source]
-    return Pair(OWN_PAIR, " ← ".join(names), target, draft)
+    built_in: tuple[str, ...] = ()
+    if target == BUILT_IN_TARGET:
+        draft, built_in = draft or BUILT_IN_DRAFT, BUILT_IN_HEADS
+    names = [os.path.basename(source.rstrip("/")) for source in (target, draft, *heads) if source]
+    return Pair(OWN_PAIR, " ← ".join(names), target, draft, heads=(*built_in, *heads))
+
+
+def head_folder(source: str) -> Path:
+    """Where a built-in head or one of somebody's own lies."""
+    if source in BUILT_IN_HEADS:
+        return _ASSETS / source.removeprefix("built-in:")
+    return Path(source).expanduser()
 
 
 def find_pair(pairs: dict[str, Pair], id: str) -> Pair:

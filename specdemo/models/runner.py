@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,20 +20,19 @@ def chunks(ids: list[int]) -> list[list[int]]:
     return [ids[at : at + PREFILL_CHUNK] for at in range(0, len(ids), PREFILL_CHUNK)]
 
 
-class Output(NamedTuple):
-    """What a pass gives for k tokens: logits [k, vocab] fp32, row i predicting the token behind token i, and hidden
-    states [k, width] after the last norm (None from a runner that was not asked for them). A batch adds a dimension
-    in front of both. Good until the runner's next pass, which may write to the same memory."""
-
-    logits: Tensor
-    hidden: Tensor | None = None
-
-
 class Runner(Protocol):
     """A model with one key/value cache. The cache's lengths are the state; nothing else changes between calls."""
 
     capacity: int
     """Tokens that a row of the cache can hold."""
+
+    @property
+    def features(self) -> Tensor:
+        """States at the depths that were asked for (`taps`), of every token in the cache, [length, taps * width].
+
+        They are part of the cache: what is rolled back or kept is so with them. Of a runner with one row.
+        """
+        ...
 
     @property
     def lengths(self) -> list[int]:
@@ -45,10 +44,12 @@ class Runner(Protocol):
         """Tokens in the cache, of a runner with one row."""
         ...
 
-    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
+    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Tensor:
         """Append k tokens, ids [k], or [batch, k] to every row of a batch. Ids may lie on the device already.
 
-        With a tree the tokens are its nodes, each behind its ancestors; `keep` must follow before anything else.
+        Gives logits [(batch,) k, vocab] fp32, row i predicting the token behind token i; good until the next pass,
+        which may write to the same memory. With a tree the tokens are its nodes, each behind its ancestors; `keep`
+        must follow before anything else.
         """
         ...
 
@@ -77,10 +78,22 @@ class LanguageModel(Protocol):
     vocab_size: int
     vocab_ids: Tensor | None
     max_length: int
+    depth: int
+    """Layers."""
 
-    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> Runner:
+    def embed(self, ids: Tensor) -> Tensor:
+        """Input embeddings [..., width] of ids [...]."""
+        ...
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """Logits [..., vocab] fp32 of states after the last norm, [..., width]."""
+        ...
+
+    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = (), taps: Sequence[int] = ()) -> Runner:
         """A fresh runner for up to `capacity` tokens a row (never more than max_length).
 
         passes: over how many tokens passes will mostly be; they are made ready now, where that is of use.
+        taps: depths whose states `features` keeps: i is what enters layer i, `depth` what leaves the last layer,
+        `depth + 1` the same after the last norm.
         """
         ...

@@ -12,25 +12,33 @@ from transformers import DynamicCache
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
-from specdemo.models.runner import Output
 from specdemo.models.tree import Tree
 
 _NO_LIMIT = 1 << 20  # tokens; what a cache can hold is bounded by memory alone then
 
 
 class TransformersLanguageModel:
-    """See `LanguageModel`. `hidden` asks every pass for hidden states too, which costs memory."""
+    """See `LanguageModel`."""
 
-    def __init__(self, model, info: ModelInfo, vocab_size: int, hidden: bool = False) -> None:
-        self.model, self.info, self.hidden = model, info, hidden
+    def __init__(self, model, info: ModelInfo, vocab_size: int) -> None:
+        self.model, self.info = model, info
         self.device = model.device
         self.vocab_size, self.vocab_ids = vocab_size, None
+        self.depth = model.config.get_text_config().num_hidden_layers
         self.max_length = _context_length(model.config.get_text_config())
         # transformers renamed the argument; the old name warns and is to go.
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
-    def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = ()) -> TransformersRunner:
-        return TransformersRunner(self, min(capacity, self.max_length), batch)
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.model.get_input_embeddings()(ids)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        return self.model.get_output_embeddings()(hidden)[..., : self.vocab_size].float()
+
+    def runner(
+        self, capacity: int, batch: int = 1, passes: Sequence[int] = (), taps: Sequence[int] = ()
+    ) -> TransformersRunner:
+        return TransformersRunner(self, min(capacity, self.max_length), batch, taps)
 
 
 def _context_length(config) -> int:
@@ -42,12 +50,18 @@ def _context_length(config) -> int:
 class TransformersRunner:
     """See `Runner`. One row: transformers' caches cannot roll rows back by different lengths."""
 
-    def __init__(self, weights: TransformersLanguageModel, capacity: int, batch: int) -> None:
+    def __init__(self, weights: TransformersLanguageModel, capacity: int, batch: int, taps: Sequence[int] = ()) -> None:
         if batch != 1:
             raise UserError(
                 f"{weights.info.name} runs through transformers, whose caches hold one text at a time here."
             )
-        self.weights, self.capacity = weights, capacity
+        if weights.depth in taps:
+            raise UserError(
+                f"{weights.info.name} runs through transformers, which does not tell what leaves its last layer before "
+                "the norm: this head cannot draft for it."
+            )
+        self.weights, self.capacity, self.taps = weights, capacity, tuple(taps)
+        self.features = torch.zeros(0, 0, device=weights.device)
         # Without a config every layer keeps all its tokens: a sliding-window layer that drops old ones could not
         # be rolled back (the window itself is still applied, by the model's mask).
         self.cache = DynamicCache()
@@ -60,10 +74,9 @@ class TransformersRunner:
     def length(self) -> int:
         return self.cache.get_seq_length()
 
-    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Output:
+    def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Tensor:
         out = self._append(ids, len(ids), tree)
-        hidden = out.hidden_states[-1][0] if self.weights.hidden else None
-        return Output(out.logits[0, :, : self.weights.vocab_size].float(), hidden)
+        return out.logits[0, :, : self.weights.vocab_size].float()
 
     def prefill(self, ids: list[int] | Tensor) -> None:
         self._append(ids, keep=1)
@@ -73,6 +86,7 @@ class TransformersRunner:
         assert 0 <= surplus <= self.length, (length, self.length)
         if surplus:
             self.cache.crop(-surplus)
+            self.features = self.features[: self.length]
 
     def keep(self, length: int, slots: list[int]) -> None:
         if slots == list(range(length, length + len(slots))):
@@ -81,14 +95,22 @@ class TransformersRunner:
         index = torch.tensor([*range(length), *slots], device=self.weights.device)
         for layer in self.cache.layers:
             layer.keys, layer.values = layer.keys.index_select(2, index), layer.values.index_select(2, index)
+        if self.taps:
+            self.features = self.features[index]
 
     @torch.inference_mode()
     def _append(self, ids: list[int] | Tensor, keep: int, tree: Tree | None = None):
         tensor = to_device(ids, self.weights.device)[None]
         more = {self.weights.cache_argument: self.cache} | ({} if tree is None else self._as_tree(tree))
-        return self.weights.model(
-            tensor, **more, use_cache=True, logits_to_keep=keep, output_hidden_states=self.weights.hidden
+        out = self.weights.model(
+            tensor, **more, use_cache=True, logits_to_keep=keep, output_hidden_states=bool(self.taps)
         )
+        if self.taps:
+            # transformers lists what enters each layer, then what leaves the last norm.
+            states = [out.hidden_states[min(tap, self.weights.depth)][0] for tap in self.taps]
+            new = torch.cat(states, dim=-1)
+            self.features = torch.cat((self.features, new)) if len(self.features) else new
+        return out
 
     def _as_tree(self, tree: Tree) -> dict[str, Tensor]:
         """A mask of the model's kind, [1, 1, k, length + k]: 0 where a node may look, the least number elsewhere."""

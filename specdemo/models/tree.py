@@ -6,6 +6,7 @@ A chain is the tree in which every node's parent is the node before it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,17 +35,28 @@ class Tree:
         """This tree with a chain of `tokens` tokens before it: text that is not in the cache yet joins the pass."""
         return Tree((*range(ROOT, tokens - 1), *(parent + tokens for parent in self.parents)))
 
+    def first(self, n: int) -> Tree:
+        """Its first n nodes, which are a tree too: parents come first."""
+        return Tree(self.parents[:n])
+
     def path(self, node: int) -> list[int]:
         """The node's ancestors and itself, from the text outwards."""
         return ([] if self.parents[node] == ROOT else self.path(self.parents[node])) + [node]
 
     def depth(self, node: int) -> int:
         """The node's distance from the first free position of the text."""
-        return len(self.path(node)) - 1
+        return self._depths[node]
 
     def depths(self, device: torch.device) -> Tensor:
         """Distance of every node from the first free position, [k]."""
-        return torch.tensor([self.depth(node) for node in range(len(self))], device=device)
+        return torch.tensor(self._depths, device=device)
+
+    @cached_property
+    def _depths(self) -> list[int]:
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
 
     def mask(self, device: torch.device) -> Tensor:
         """Which nodes each node sees, itself and its ancestors, [k, k] bool."""

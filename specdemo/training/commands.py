@@ -1,4 +1,4 @@
-"""`specdemo train ...`: commands that make a draft model. Heavy imports wait until a command runs."""
+"""`specdemo train ...`: commands that make draft models and heads. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Train a draft model for a target.")
+app = typer.Typer(no_args_is_help=True, help="Train a draft model or a head for a target.")
 
 Target = Annotated[str, typer.Option(help="Folder of the target; the built-in one by default.")]
 Data = Annotated[Path, typer.Option(help="Folder of training shards.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 Shards = Annotated[int, typer.Option(help="Shards of this seed that --data should hold; existing ones are kept.")]
 TextSeed = Annotated[int, typer.Option(help="Seed of the text: other seeds add other shards.")]
+
+Out = Annotated[Path, typer.Option(help="Folder of what is exported.")]
+Work = Annotated[Path, typer.Option(help="Folder of the run's state.")]
+Resume = Annotated[bool, typer.Option(help="Continue the run in --work.")]
+Steps = Annotated[int, typer.Option(help="Optimiser steps at most.")]
+Vocab = Annotated[int, typer.Option(help="Tokens that can be proposed.")]
+Cooldown = Annotated[float, typer.Option(help="Share of the run in which the learning rate falls to 0.")]
+TrainingSeed = Annotated[int, typer.Option(help="Seed of the training.")]
 
 _TARGET = "built-in:target"
 _DATA = Path("training-data")
@@ -56,14 +64,14 @@ def label(
 def draft(
     target: Target = _TARGET,
     data: Data = _DATA,
-    out: Annotated[Path, typer.Option(help="Folder of the exported draft.")] = Path("draft"),
-    work: Annotated[Path, typer.Option(help="Folder of the run's state.")] = Path("training-run"),
-    resume: Annotated[bool, typer.Option(help="Continue the run in --work.")] = False,
+    out: Out = Path("draft"),
+    work: Work = Path("training-run"),
+    resume: Resume = False,
     start: Annotated[Path | None, typer.Option(help="Start from the weights of another run's folder.")] = None,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 10_000,
+    steps: Steps = 10_000,
     minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = float("inf"),
     tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2560,
-    vocab: Annotated[int, typer.Option(help="Tokens the draft can propose.")] = 8192,
+    vocab: Vocab = 8192,
     width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 288,
     layers: Annotated[int, typer.Option(help="Transformer blocks.")] = 3,
     mlp: Annotated[int, typer.Option(help="Width inside the MLP.")] = 768,
@@ -71,11 +79,11 @@ def draft(
     kv_heads: Annotated[int, typer.Option(help="Key/value heads.")] = 2,
     muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the blocks.")] = 6e-3,
     adam_rate: Annotated[float, typer.Option(help="Peak learning rate of the embedding.")] = 5e-3,
-    cooldown: Annotated[float, typer.Option(help="Share of the run in which the learning rate falls to 0.")] = 0.35,
+    cooldown: Cooldown = 0.35,
     first_choice: Annotated[float, typer.Option(help="Extra weight of the target's first choice.")] = 0.5,
     shards: Shards = 60,
     text_seed: TextSeed = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    seed: TrainingSeed = 0,
     device: Device = "cpu",
 ) -> None:
     """Distil a draft model from the target's text and export it; text that is missing is written first."""
@@ -95,6 +103,79 @@ def draft(
     shape = {"vocab": vocab, "width": width, "layers": layers, "mlp": mlp, "heads": heads, "kv_heads": kv_heads}
     jobs.generate(target, data, shards, seed=text_seed, device=device)
     jobs.draft(target, data, out, work, resume, start, recipe, shape, device)
+
+
+@app.command()
+def eagle(
+    target: Target = _TARGET,
+    data: Data = _DATA,
+    out: Out = Path("eagle"),
+    work: Work = Path("eagle-run"),
+    resume: Resume = False,
+    minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = 95,
+    steps: Steps = 100_000,
+    tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    vocab: Vocab = 9728,
+    mlp: Annotated[int, typer.Option(help="Width inside the MLP; 0 is the target's.")] = 0,
+    depths: Annotated[int, typer.Option(help="Steps of its own that the head learns to continue.")] = 3,
+    deepen: Annotated[float, typer.Option(help="Share of the run after which it learns more than one.")] = 0.27,
+    muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
+    adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and norms.")] = 1e-3,
+    cooldown: Cooldown = 0.5,
+    shards: Shards = 60,
+    text_seed: TextSeed = 1,
+    seed: TrainingSeed = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train an EAGLE head for a target and export it; text and states that are missing are made first."""
+    from specdemo.training import head_jobs, jobs
+    from specdemo.training.distill import Recipe
+
+    recipe = Recipe(
+        steps,
+        tokens,
+        muon_rate,
+        adam_rate,
+        cooldown=cooldown,
+        depths=depths,
+        deepen=deepen,
+        seed=seed,
+        time_limit=60 * minutes,
+    )
+    jobs.generate(target, data, shards, seed=text_seed, device=device)
+    head_jobs.train_head(head_jobs.eagle(mlp), target, data, out, work, resume, vocab, recipe, device)
+
+
+@app.command()
+def medusa(
+    target: Target = _TARGET,
+    data: Data = _DATA,
+    out: Out = Path("medusa"),
+    work: Work = Path("medusa-run"),
+    resume: Resume = False,
+    minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = 45,
+    steps: Steps = 100_000,
+    tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    vocab: Vocab = 9728,
+    heads: Annotated[int, typer.Option(help="Heads: tokens that are guessed at once.")] = 4,
+    blocks: Annotated[int, typer.Option(help="Residual blocks a head.")] = 1,
+    muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
+    adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and biases.")] = 1e-3,
+    cooldown: Cooldown = 0.5,
+    shards: Shards = 60,
+    text_seed: TextSeed = 1,
+    seed: TrainingSeed = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train Medusa heads for a target and export them; text and states that are missing are made first."""
+    from specdemo.training import head_jobs, jobs
+    from specdemo.training.distill import Recipe
+
+    recipe = Recipe(
+        steps, tokens, muon_rate, adam_rate, cooldown=cooldown, depths=heads, seed=seed, time_limit=60 * minutes
+    )
+    jobs.generate(target, data, shards, seed=text_seed, device=device)
+    head_jobs.train_head(head_jobs.medusa(heads, blocks), target, data, out, work, resume, vocab, recipe, device)
 
 
 @app.command()

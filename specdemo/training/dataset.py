@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from specdemo.training.shards import ASSISTANT, FORCED, USER, Shard
-from specdemo.training.student import Student
 
 HOLD_OUT = 24  # one row in so many is kept for validation
 _WEIGHTS = {"asked": 2.0, "generated": 1.0, "labelled": 0.1}
@@ -26,7 +26,8 @@ class Batch:
     ids [rows, length] target ids; where [rows, length - 1] bool, true where the *next* token was sampled; top_ids and
     probs [n, TOP]: draft ids and probabilities of those next tokens (probability 0 outside the draft's vocabulary);
     best [n]: draft id of the teacher's most likely token, the draft's vocabulary size where it is outside;
-    role [n]; greedy [n] bool, whether the assistant was greedy in that row.
+    role [n]; greedy [n] bool, whether the assistant was greedy in that row. features [rows, length, taps * width]: the
+    target's states at every token, for heads; None where nobody asked for them.
     """
 
     ids: Tensor
@@ -36,6 +37,26 @@ class Batch:
     best: Tensor
     role: Tensor
     greedy: Tensor
+    features: Tensor | None = None
+
+
+class Learner(Protocol):
+    """What can be trained: a draft model or a head, an nn.Module. Draft tokens are numbered by `vocab_ids`."""
+
+    vocab_ids: Tensor  # [vocab], the target's token of every draft token
+    draft_ids: Tensor  # [target vocab], the reverse; vocab where a token is outside
+    head: Tensor  # [vocab, width], the output layer
+    inner: list[torch.nn.Parameter]  # matrices for Muon
+    description: dict  # what config.json says of its shape
+
+    def exported(self) -> dict[str, Tensor]:
+        """Its weights by the names under which they are loaded."""
+        ...
+
+    def states(self, batch: Batch, depths: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """For each of `depths` (or as many as there are) the normed states [m, width] that predict, and which of the
+        batch's n positions they predict, [m]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +64,7 @@ class _Row:
     shard: Shard
     index: int
     first: int  # line of the row's first sampled position in top_ids
+    features: np.ndarray | None  # of the whole shard
 
     @property
     def length(self) -> int:
@@ -50,10 +72,13 @@ class _Row:
 
 
 class Dataset:
-    """All rows found in a folder; `refresh` picks up shards written since."""
+    """All rows found in a folder; `refresh` picks up shards written since.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    features: a folder that holds the target's states for shards, see features.py; shards without them wait.
+    """
+
+    def __init__(self, folder: Path, features: Path | None = None) -> None:
+        self.folder, self.features = folder, features
         self.train: dict[tuple[int, str], list[_Row]] = {}  # by (row length, source), a source being a key of _WEIGHTS
         self.held_out: list[_Row] = []
         self._seen: set[str] = set()
@@ -63,13 +88,17 @@ class Dataset:
     def refresh(self) -> int:
         """Load new shards; returns how many there were."""
         new = [file for file in sorted(self.folder.glob("*.npz")) if file.name not in self._seen]
+        if self.features:
+            new = [file for file in new if features_of(file, self.features).exists()]
         for file in new:
             self._seen.add(file.name)
             shard = Shard.load(file)
             source = file.name.split("-")[0]
+            # Far larger than the text: they stay on the disk, and the system keeps in memory what it can.
+            states = np.load(features_of(file, self.features), mmap_mode="r") if self.features else None
             ends = (shard.role > FORCED).sum(1).cumsum()
             for index, first in enumerate([0, *ends[:-1].tolist()]):
-                row = _Row(shard, index, first)
+                row = _Row(shard, index, first, states)
                 # Rows of unknown temperature only train: validation is on the text the draft will meet.
                 known = not np.isnan(shard.temperature[index])
                 if known and index % HOLD_OUT == 0:
@@ -94,7 +123,13 @@ class Dataset:
                 total += np.bincount(ids, minlength=vocab) + 3 * np.bincount(ids[role == ASSISTANT], minlength=vocab)
         return total
 
-    def draw(self, student: Student, tokens: int, join: int, generator: np.random.Generator) -> Batch:
+    def some_features(self, count: int) -> Tensor:
+        """States of about `count` positions, [n, taps * width], of one shard; the first of a row are unlike others."""
+        row = next(iter(self.train.values()))[0]
+        states = row.features[: max(1, count // row.length), 8:]
+        return torch.tensor(np.asarray(states)).flatten(0, 1)
+
+    def draw(self, student: Learner, tokens: int, join: int, generator: np.random.Generator) -> Batch:
         """About `tokens` tokens of random training rows of one kind, `join` conversations to a sequence."""
         kinds = sorted(self.train)
         share = np.array([len(self.train[kind]) * kind[0] * _WEIGHTS.get(kind[1], 1.0) for kind in kinds])
@@ -102,7 +137,7 @@ class Dataset:
         count = max(1, tokens // (rows[0].length * join)) * join
         return _collate([rows[i] for i in generator.integers(len(rows), size=count)], student, join)
 
-    def validation(self, student: Student, rows: int = 96, at_once: int = 8) -> list[Batch]:
+    def validation(self, student: Learner, rows: int = 96, at_once: int = 8) -> list[Batch]:
         """Held-out rows of every length and source as batches; the same ones for as long as this dataset lives."""
         if len(self._validation) < rows:
             spread = self.held_out[:: max(1, len(self.held_out) // rows)][:rows]
@@ -112,7 +147,7 @@ class Dataset:
         return [_collate(part, student, 1) for part in parts]
 
 
-def _collate(rows: list[_Row], student: Student, join: int) -> Batch:
+def _collate(rows: list[_Row], student: Learner, join: int) -> Batch:
     ids = torch.tensor(np.stack([row.shard.ids[row.index] for row in rows]).astype(np.int64))
     role = torch.tensor(np.stack([row.shard.role[row.index] for row in rows]).astype(np.int64))
     greedy = torch.tensor([row.shard.temperature[row.index] < 0.1 for row in rows])[:, None].expand_as(role)
@@ -125,4 +160,12 @@ def _collate(rows: list[_Row], student: Student, join: int) -> Batch:
     known = draft_ids < len(student.vocab_ids)
     probs = torch.tensor(logprobs.astype(np.float32)).exp() * known
     probs = probs / probs.sum(-1, keepdim=True).clamp_min(1.0)  # float16 may round a sum above 1
-    return Batch(ids, sampled[:, 1:], draft_ids * known, probs, draft_ids[:, 0], role[sampled], greedy[sampled])
+    states = None
+    if rows[0].features is not None:
+        states = torch.tensor(np.stack([row.features[row.index] for row in rows])).reshape(*ids.shape, -1)
+    return Batch(ids, sampled[:, 1:], draft_ids * known, probs, draft_ids[:, 0], role[sampled], greedy[sampled], states)
+
+
+def features_of(shard: Path, folder: Path) -> Path:
+    """The file of a shard's features."""
+    return folder / f"{shard.stem}.npy"

@@ -1,4 +1,4 @@
-"""Distil a draft model from a target's text: many small steps on what the target said and what it nearly said.
+"""Distil a draft or a head from a target's text: many small steps on what the target said and what it nearly said.
 
 The loss is KL to the target's top 16 (Hinton et al. 2015, 1503.02531), mixed with cross-entropy on its first choice
 because greedy decoding only asks which token is first. Blocks are trained with Muon (Jordan et al. 2024), embedding
@@ -7,6 +7,8 @@ and norms with AdamW; the learning rate warms up, stays, then falls to zero (WSD
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 import time
 from collections.abc import Callable
@@ -17,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdemo.training.dataset import Batch, Dataset
+from specdemo.training.dataset import Batch, Dataset, Learner
 from specdemo.training.losses import distillation_loss
 from specdemo.training.shards import ASSISTANT
-from specdemo.training.student import Student
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class Recipe:
     first_choice: float = 0.5  # weight of the target's first choice beside its distribution
     warm_weight: float = 0.7  # weight of answers that were not greedy
     user_weight: float = 0.2  # weight of user turns
+    depths: int = 1  # how many tokens ahead a head learns to predict, one after the other
+    deepen: float = 0.0  # share of the run after which it looks further than one token
+    depth_weight: float = 0.8  # of each depth beside the one before
     clip: float = 1.0
     seed: int = 0
     time_limit: float = float("inf")
@@ -54,8 +58,15 @@ class Report:
     progress: float  # 0 to 1
     loss: float
     tokens_per_second: float
-    match: float | None = None  # share of held-out greedy answer positions with the target's first choice
-    alpha: float | None = None  # mean sum_x min(p, q) there, at temperature 1
+    matches: tuple[
+        float, ...
+    ] = ()  # by depth: share of held-out greedy answer positions with the target's first choice
+    alpha: float = 0.0  # mean sum_x min(p, q) there, at temperature 1, of the first depth
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens a target pass if every depth is drafted as a chain and matches are independent."""
+        return 1 + sum(itertools.accumulate(self.matches, operator.mul))
 
 
 def rate(progress: float, recipe: Recipe) -> float:
@@ -76,10 +87,10 @@ def learn_from(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
 class Trainer:
     """One training run that can be stopped at any step and resumed from its folder."""
 
-    def __init__(self, student: Student, data: Dataset, recipe: Recipe, folder: Path, dtype: torch.dtype) -> None:
+    def __init__(self, student: Learner, data: Dataset, recipe: Recipe, folder: Path, dtype: torch.dtype) -> None:
         self.student, self.data, self.recipe, self.folder, self.dtype = student, data, recipe, folder, dtype
         self.step, self.seconds = 0, 0.0
-        inner = [p for p in student.layers.parameters() if p.dim() == 2]
+        inner = student.inner
         outer = [p for p in student.parameters() if all(p is not q for q in inner)]
         decay = recipe.weight_decay
         muon = torch.optim.Muon(inner, recipe.muon_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
@@ -102,7 +113,7 @@ class Trainer:
             due = {every: self.step % every == 0 for every in (recipe.report_every, recipe.validate_every)}
             if due[recipe.report_every] or due[recipe.validate_every] or self.progress >= 1:
                 speed = (self.step - start_step) * recipe.tokens_per_step / (self.seconds - before)
-                result = self.validate() if due[recipe.validate_every] or self.progress >= 1 else (None, None)
+                result = self.validate() if due[recipe.validate_every] or self.progress >= 1 else ()
                 report(Report(self.step, self.progress, sum(losses) / len(losses), speed, *result))
                 losses = []
             if self.step % recipe.save_every == 0 or self.progress >= 1:
@@ -120,8 +131,9 @@ class Trainer:
         # Every fourth step joins two conversations: distances beyond one row are learned too.
         batch = self.data.draw(self.student, recipe.tokens_per_step, 2 if self.step % 4 == 3 else 1, generator)
         probs, weights = learn_from(batch, recipe)
-        hidden = self._hidden(batch)
-        loss = distillation_loss(hidden, self.student.head, batch.top_ids, probs, weights / weights.sum())
+        states, lines, scale = self._states(batch, recipe.depths if self.progress >= recipe.deepen else 1, generator)
+        weights = weights[lines] * scale
+        loss = distillation_loss(states, self.student.head, batch.top_ids[lines], probs[lines], weights / weights.sum())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.student.parameters(), recipe.clip)
         for optimizer in self.optimizers:
@@ -130,23 +142,43 @@ class Trainer:
         self.step += 1
         return loss.item()
 
-    def _hidden(self, batch: Batch) -> Tensor:
-        """Hidden states [n, width] at the positions whose next token is learned."""
-        with torch.autocast(self.student.norm.weight.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            return self.student(batch.ids[:, :-1], self.dtype)[batch.where].to(self.dtype)
+    def _states(self, batch: Batch, depths: int, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """States [m, width] of all depths, the positions of the batch that they predict and their depths' weights, [m].
+
+        Beyond the first depth a random half of the positions is learned from: the output layer is most of a step's
+        cost, and the depths say much the same.
+        """
+        parts = []
+        for depth, (states, lines) in enumerate(self.by_depth(batch, depths)):
+            if depth:
+                some = torch.as_tensor(generator.random(len(lines)) < 0.5, device=lines.device)
+                states, lines = states[some], lines[some]
+            scale = self.recipe.depth_weight**depth * (2 if depth else 1)
+            parts.append((states, lines, torch.full((len(lines),), scale, device=lines.device)))
+        return tuple(torch.cat(part) for part in zip(*parts, strict=True))
+
+    def by_depth(self, batch: Batch, depths: int) -> list[tuple[Tensor, Tensor]]:
+        """The student's states in this run's precision, see `Learner.states`."""
+        device = self.student.head.device.type
+        with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
+            found = self.student.states(batch, depths, self.dtype)
+        return [(states.to(self.dtype), lines) for states, lines in found]
 
     @torch.no_grad()
-    def validate(self) -> tuple[float, float]:
-        """(match, alpha) on held-out greedy answers, see Report."""
-        hits = alpha = count = 0
+    def validate(self) -> tuple[tuple[float, ...], float]:
+        """(matches, alpha) on held-out greedy answers, see Report."""
+        hits, counts, alpha = [0] * self.recipe.depths, [0] * self.recipe.depths, 0.0
         for batch in self.data.validation(self.student):
             keep = (batch.role == ASSISTANT) & batch.greedy
-            logits = (self._hidden(batch)[keep] @ self.student.head.to(self.dtype).T).float()
-            hits += (logits.argmax(-1) == batch.best[keep]).sum().item()
-            q = logits.softmax(-1).gather(1, batch.top_ids[keep])
-            alpha += torch.minimum(q, batch.probs[keep]).sum().item()
-            count += int(keep.sum())
-        return hits / max(count, 1), alpha / max(count, 1)
+            for depth, (states, lines) in enumerate(self.by_depth(batch, self.recipe.depths)):
+                states, lines = states[keep[lines]], lines[keep[lines]]
+                logits = (states @ self.student.head.to(self.dtype).T).float()
+                hits[depth] += (logits.argmax(-1) == batch.best[lines]).sum().item()
+                counts[depth] += len(lines)
+                if depth == 0:
+                    q = logits.softmax(-1).gather(1, batch.top_ids[lines])
+                    alpha += torch.minimum(q, batch.probs[lines]).sum().item()
+        return tuple(h / max(n, 1) for h, n in zip(hits, counts, strict=True)), alpha / max(counts[0], 1)
 
     def save(self) -> None:
         """Write the run's whole state, atomically."""
@@ -156,7 +188,7 @@ class Trainer:
             "seconds": self.seconds,
             "student": self.student.state_dict(),
             "vocab_ids": self.student.vocab_ids,
-            "config": self.student.config.to_dict(),
+            "config": self.student.description,
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "recipe": asdict(self.recipe),
         }

@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.cache import KVCache
+from specdemo.models.lean import LeanModel
 from specdemo.training import seeds
 from specdemo.training.questions import Asks
 from specdemo.training.shards import ASSISTANT, FORCED, TOP, USER, Shard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from specdemo.training import generate as generation
 from specdemo.training import measure as measuring
 from specdemo.training.dataset import Dataset
 from specdemo.training.distill import Recipe, Report, Trainer
+from specdemo.training.export import export
 from specdemo.training.questions import Composed, Listed
 from specdemo.training.student import (
     Student,
     carry_embedding,
     choose_vocabulary,
-    export,
     make_config,
     project_embedding,
 )
@@ -106,7 +107,7 @@ def draft(
         trainer.resume()
         console.print(f"Resumed at step {trainer.step}.")
     console.print(f"{sum(p.numel() for p in student.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
-    _train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
+    train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
 
 
 def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start: Path | None, shape: dict) -> Student:
@@ -139,7 +140,9 @@ def _load_student(run: Path, target_vocab: int) -> Student:
     return student
 
 
-def _train(trainer: Trainer, out: Path, identity: dict[str, str]) -> None:
+def train(
+    trainer: Trainer, out: Path, identity: dict[str, str], before_export: Callable[[Trainer], None] = lambda _: None
+) -> None:
     """Run the trainer under a progress bar; export whenever validation is better than ever before."""
     best = -1.0  # a match of 0 is better than no export
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -149,14 +152,16 @@ def _train(trainer: Trainer, out: Path, identity: dict[str, str]) -> None:
         def report(now: Report) -> None:
             nonlocal best
             progress.update(task, completed=now.progress, description=f"loss {now.loss:.3f}")
-            if now.match is None:
+            if not now.matches:
                 return
+            matches = " ".join(f"{match:.3f}" for match in now.matches)
             console.print(
-                f"step {now.step} ({now.progress:.0%}): loss {now.loss:.3f}, match {now.match:.3f}, "
+                f"step {now.step} ({now.progress:.0%}): loss {now.loss:.3f}, match {matches}, "
                 f"alpha {now.alpha:.3f}, {now.tokens_per_second:.0f} tokens/s, {trainer.data.facts()['rows']} rows"
             )
-            if now.match > best:
-                best = now.match
+            if now.tokens_per_pass > best:
+                best = now.tokens_per_pass
+                before_export(trainer)
                 export(trainer.student, out, identity | _facts(trainer, now))
 
         trainer.run(report)
@@ -168,7 +173,7 @@ def _facts(trainer: Trainer, now: Report) -> dict:
         "data": trainer.data.facts(),
         "recipe": {name: value for name, value in asdict(trainer.recipe).items() if value != float("inf")},
         "trained": {"steps": now.step, "seconds": round(trainer.seconds)},
-        "validation": {"greedy_match": round(now.match or 0, 4), "expected_alpha": round(now.alpha or 0, 4)},
+        "validation": {"greedy_match": [round(m, 4) for m in now.matches], "expected_alpha": round(now.alpha, 4)},
     }
 
 

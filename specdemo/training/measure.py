@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig
 
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.cache import KVCache
+from specdemo.models.lean import LeanModel
 from specdemo.prompts import read_prompts
 
 GAMMA = 4

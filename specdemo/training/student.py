@@ -7,17 +7,14 @@ embedding row stands for every token outside, which the draft can read but never
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specdemo.models.lean import rotary_frequencies, rotary_tables
+from specdemo.models.block import rotary_frequencies, rotary_tables
+from specdemo.training.dataset import Batch
 from specdemo.training.target import Target
 
 
@@ -124,6 +121,23 @@ class Student(nn.Module):
         """The output layer [vocab, width]: the embedding without the row of the tokens outside."""
         return self.embed_tokens.weight[:-1]
 
+    @property
+    def inner(self) -> list[nn.Parameter]:
+        """The matrices inside, for the optimiser that is meant for them."""
+        return [p for p in self.layers.parameters() if p.dim() == 2]
+
+    @property
+    def description(self) -> dict:
+        return self.config.to_dict() | {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+
+    def exported(self) -> dict[str, Tensor]:
+        return {f"model.{name}": value for name, value in self.named_parameters()} | {"vocab_ids": self.vocab_ids.int()}
+
+    def states(self, batch: Batch, depths: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """See `Learner`. A draft model reads its own drafts as it reads text: it has one depth."""
+        hidden = self(batch.ids[:, :-1], dtype)[batch.where]
+        return [(hidden, torch.arange(len(hidden), device=hidden.device))]
+
     def forward(self, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Hidden states [batch, length, width] in `dtype`, after the last norm, from *target* ids."""
         length = ids.shape[1]
@@ -180,17 +194,3 @@ def carry_embedding(target: Target, earlier: Student, vocab_ids: Tensor) -> Tens
     same = places < len(earlier.vocab_ids)
     carried[same] = rows[places[same]]
     return torch.cat((carried, rows[-1:]))
-
-
-def export(student: Student, folder: Path, facts: dict) -> None:
-    """Write config.json (with `facts` under "specdemo") and model.safetensors, the latter in bfloat16."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {f"model.{name}": value.detach().bfloat16().contiguous() for name, value in student.named_parameters()}
-    tensors["vocab_ids"] = student.vocab_ids.int()
-    unfinished = folder / "model.safetensors.tmp"
-    save_file(tensors, unfinished, metadata={"format": "pt"})
-    os.replace(unfinished, folder / "model.safetensors")
-    config = student.config.to_dict() | {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16", "specdemo": facts}
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -18,15 +18,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models import layers
+from specdemo.models.cache import KVCache
 from specdemo.models.graphs import RecordedPasses
 from specdemo.models.layers import RMSNorm, linear
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.models.loading import LoadedPair, is_lean
 from specdemo.models.runner import LanguageModel
-from specdemo.models.transformers_runner import TransformersLanguageModel
 from specdemo.models.tree import ROOT, Tree
 from tests.tiny import CPU, Tiny
 
@@ -81,18 +82,18 @@ def lean(model: PreTrainedModel) -> LeanLanguageModel:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_lean_logits_and_hidden_states_are_transformers(family: str) -> None:
+def test_lean_logits_and_states_are_transformers(family: str) -> None:
     model = random_model(family)
     assert is_lean(model.config)
     ids = torch.randint(96, (70,), generator=torch.Generator().manual_seed(1)).tolist()
-    runner = lean(model).runner(128)
-    parts = [runner.forward(part) for part in (ids[:1], ids[1:9], ids[9:])]
+    taps = (1, model.config.num_hidden_layers + 1)
+    runner = lean(model).runner(128, taps=taps)
+    logits = torch.cat([runner.forward(part) for part in (ids[:1], ids[1:9], ids[9:])])
     with torch.inference_mode():
         out = model(torch.tensor([ids]), output_hidden_states=True)
-    torch.testing.assert_close(torch.cat([part.logits for part in parts]), out.logits[0], atol=1e-3, rtol=1e-3)
-    torch.testing.assert_close(
-        torch.cat([part.hidden for part in parts]), out.hidden_states[-1][0], atol=1e-3, rtol=1e-3
-    )
+    torch.testing.assert_close(logits, out.logits[0], atol=1e-3, rtol=1e-3)
+    states = torch.cat((out.hidden_states[1], out.hidden_states[-1]), dim=-1)[0]
+    torch.testing.assert_close(runner.features, states, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_left_out_part_would_show(family: str, left_out: str) -> None:
     ids = torch.randint(96, (1, 20), generator=torch.Generator().manual_seed(1))
     maimed = LeanLanguageModel(LeanModel(model.config, weights, CPU, torch.float32), lean(model).info, 96)
     with torch.inference_mode():
-        assert (maimed.runner(32).forward(ids[0]).logits - model(ids).logits[0]).abs().max() > 1e-2
+        assert (maimed.runner(32).forward(ids[0]) - model(ids).logits[0]).abs().max() > 1e-2
 
 
 def test_a_sliding_window_bounds_the_context() -> None:
@@ -134,7 +135,7 @@ def test_the_real_target_agrees_with_transformers_too(default_pair: LoadedPair) 
     ids = default_pair.tokens.encode("Write a haiku about the sea, then explain it.", chat=True)
     with torch.inference_mode():
         expected = AutoModelForCausalLM.from_pretrained(default_target()).eval()(torch.tensor([ids])).logits[0]
-    torch.testing.assert_close(default_pair.target.runner(64).forward(ids).logits, expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(default_pair.target.runner(64).forward(ids), expected, atol=1e-3, rtol=1e-3)
 
 
 # --- Rows of different lengths ---
@@ -148,12 +149,12 @@ def test_rows_of_a_batch_advance_by_their_own_lengths() -> None:
     batch.forward(texts)
     batch.rollback([12, 5, 9])
     more = torch.randint(96, (3, 4), generator=torch.Generator().manual_seed(6))
-    together = [batch.forward(more[:, :1]).logits, batch.forward(more[:, 1:]).logits]
+    together = [batch.forward(more[:, :1]), batch.forward(more[:, 1:])]
     assert batch.lengths == [16, 9, 13]
     for row, kept in enumerate((12, 5, 9)):
         alone = model.runner(40)
         alone.prefill(texts[row, :kept].tolist())
-        expected = [alone.forward(more[row, :1]).logits, alone.forward(more[row, 1:]).logits]
+        expected = [alone.forward(more[row, :1]), alone.forward(more[row, 1:])]
         torch.testing.assert_close(
             torch.cat([part[row] for part in together]), torch.cat(expected), atol=1e-4, rtol=1e-4
         )
@@ -176,8 +177,8 @@ def replayable(once):
 def test_recorded_passes_give_what_the_plain_forward_gives() -> None:
     model = lean(random_model("qwen3"))
     ids = torch.randint(96, (40,), generator=torch.Generator().manual_seed(2)).tolist()
-    plain = model.runner(64)
-    recorded = RecordedPasses(model.model, KVCache(model.model, 64), replayable)
+    plain = model.runner(64, taps=TAPS)
+    recorded = RecordedPasses(model.model, KVCache(model.model, 64, taps=TAPS), replayable)
     recorded.prepare([1, 3], 64)
     replayed = LeanRunner(model, recorded.cache, 64, recorded)
     assert recorded.knows(1)
@@ -188,8 +189,8 @@ def test_recorded_passes_give_what_the_plain_forward_gives() -> None:
     for k in (1, 3, 1, 2, 3, 1, 1):  # a pass over 2 was not recorded and runs plainly
         for again in (False, True):  # rolled back and repeated: nothing of the first time may remain
             outputs = [runner.forward(ids[at : at + k]) for runner in (plain, replayed)]
-            torch.testing.assert_close(outputs[0].logits, outputs[1].logits, atol=1e-4, rtol=1e-4)
-            torch.testing.assert_close(outputs[0].hidden, outputs[1].hidden, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(*outputs, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(plain.features, replayed.features, atol=1e-4, rtol=1e-4)
             if not again:
                 for runner in (plain, replayed):
                     runner.rollback(at)
@@ -204,13 +205,13 @@ def test_caches_and_recordings_are_used_again_and_only_the_largest_kept(monkeypa
     first = model.runner(40, passes=[1])
     first.prefill([1, 2, 3])
     cache = first.cache
-    expected = first.forward([4]).logits.clone()
+    expected = first.forward([4]).clone()
     del first
     again = model.runner(50, passes=[1])
     assert again.cache is cache
     assert again.length == 0
     again.prefill([1, 2, 3])
-    torch.testing.assert_close(again.forward([4]).logits, expected)
+    torch.testing.assert_close(again.forward([4]), expected)
     others = [model.runner(capacity, passes=[1]) for capacity in (60, 100, 100)]
     assert [other.cache.capacity for other in others] == [64, 128, 128]
     del again, others
@@ -230,6 +231,7 @@ def test_recordings_are_made_for_every_span_that_a_text_may_need(monkeypatch: py
 
 # --- Trees ---
 
+TAPS = (0, 1, 3)
 BRANCHING = Tree((ROOT, ROOT, 0, 0, 2, 1))
 """Two children of the text; the first has two children and a grandchild, the second one."""
 
@@ -241,10 +243,10 @@ def test_a_node_of_a_tree_sees_its_own_branch_only(kind: str) -> None:
     prompt, nodes = [3, 1, 4, 1, 5], [2, 6, 5, 3, 7, 0]
     runner = model.runner(64)
     runner.prefill(prompt)
-    out = runner.forward(nodes, BRANCHING).logits
+    out = runner.forward(nodes, BRANCHING)
     for node, path in {0: [0], 1: [1], 2: [0, 2], 3: [0, 3], 4: [0, 2, 4], 5: [1, 5]}.items():
         alone = model.runner(64)
-        expected = alone.forward([*prompt, *(nodes[i] for i in path)]).logits[-1]
+        expected = alone.forward([*prompt, *(nodes[i] for i in path)])[-1]
         torch.testing.assert_close(out[node], expected, atol=1e-4, rtol=1e-4)
 
 
@@ -258,7 +260,7 @@ def test_keeping_a_path_leaves_the_cache_of_a_chain(kind: str) -> None:
     runner.keep(5, [5, 7, 9])  # the path 0, 2, 4
     chain.prefill([*prompt, 2, 5, 7])
     assert runner.length == chain.length == 8
-    torch.testing.assert_close(runner.forward([1, 2]).logits, chain.forward([1, 2]).logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(runner.forward([1, 2]), chain.forward([1, 2]), atol=1e-4, rtol=1e-4)
 
 
 def test_a_chain_is_the_tree_of_width_one() -> None:
@@ -266,16 +268,31 @@ def test_a_chain_is_the_tree_of_width_one() -> None:
     tree, chain = model.runner(32), model.runner(32)
     for runner in (tree, chain):
         runner.prefill([3, 1, 4])
-    assert torch.equal(tree.forward([1, 5, 2], Tree((ROOT, 0, 1))).logits, chain.forward([1, 5, 2]).logits)
+    assert torch.equal(tree.forward([1, 5, 2], Tree((ROOT, 0, 1))), chain.forward([1, 5, 2]))
 
 
-def test_transformers_gives_hidden_states_when_asked() -> None:
+@pytest.mark.parametrize("kind", ["lean", "transformers"])
+def test_features_are_rolled_back_and_kept_with_the_cache(kind: str) -> None:
     tiny = Tiny(8, seed=4)
-    asked = TransformersLanguageModel(tiny.oracle, tiny.transformers.info, 8, hidden=True).runner(16)
-    torch.testing.assert_close(
-        asked.forward([1, 2, 3]).hidden, tiny.lean.runner(16).forward([1, 2, 3]).hidden, atol=1e-4, rtol=1e-4
-    )
-    assert tiny.transformers.runner(16).forward([1, 2, 3]).hidden is None
+    runner, fresh = getattr(tiny, kind).runner(32, taps=TAPS), tiny.lean.runner(32, taps=TAPS)
+    runner.prefill([3, 1, 4])
+    runner.forward([1, 1])
+    runner.rollback(3)
+    runner.forward([2, 6, 5, 3, 7, 0], BRANCHING)
+    runner.keep(3, [3, 5, 7])  # the path 0, 2, 4
+    fresh.prefill([3, 1, 4, 2, 5, 7])
+    assert runner.features.shape == (6, 3 * 16)
+    torch.testing.assert_close(runner.features, fresh.features, atol=1e-4, rtol=1e-4)
+
+
+def test_what_leaves_the_last_layer_is_told_where_it_can_be() -> None:
+    tiny = Tiny(8, seed=4)
+    runner = tiny.lean.runner(16, taps=(2, 3))
+    runner.prefill([1, 2, 3])
+    before, after = runner.features.chunk(2, dim=-1)
+    torch.testing.assert_close(tiny.lean.model.norm(before), after)
+    with pytest.raises(UserError, match="last layer"):
+        tiny.transformers.runner(16, taps=(2,))
 
 
 # --- Weights ---

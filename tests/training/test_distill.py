@@ -7,13 +7,15 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from transformers import LlamaConfig
 
-from specdemo.models.lean import KVCache, LeanModel
+from specdemo.models.cache import KVCache
+from specdemo.models.lean import LeanModel
 from specdemo.training import generate as generation
 from specdemo.training.dataset import Dataset
 from specdemo.training.distill import Recipe, Trainer, rate
+from specdemo.training.export import export
 from specdemo.training.losses import distillation_loss
 from specdemo.training.measure import Draft
-from specdemo.training.student import Student, choose_vocabulary, export, make_config, project_embedding
+from specdemo.training.student import Student, choose_vocabulary, make_config, project_embedding
 
 RECIPE = Recipe(steps=30, tokens_per_step=320, report_every=10, validate_every=15, save_every=10, refresh_every=1000)
 

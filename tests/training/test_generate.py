@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdemo.models.lean import KVCache
+from specdemo.models.cache import KVCache
 from specdemo.training import generate as generation
 from specdemo.training import seeds
 from specdemo.training.questions import Composed, Listed

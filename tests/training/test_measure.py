@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from specdemo.training import measure as measuring
-from specdemo.training.student import Student, export, make_config
+from specdemo.training.export import export
+from specdemo.training.student import Student, make_config
 
 
 def test_rounds_are_counted_as_a_decoder_would():

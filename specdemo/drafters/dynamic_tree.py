@@ -1,0 +1,96 @@
+"""Which continuations are worth verifying: EAGLE-2's dynamic tree (Li et al. 2024, 2406.16858).
+
+A head's probabilities tell well how likely the target is to accept, and a node can only be accepted with all nodes
+before it. So the tree grows where the product along the path is largest: *expand* the few best nodes of each depth,
+then *rerank* everything that was seen and keep the best. A child's product is at most its parent's, so what is kept is
+a tree again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from specdemo.models.tree import ROOT, Tree
+
+BEAM = 8
+"""Nodes expanded at a depth, and children seen of each. EAGLE-2 takes 10; a narrow tree suits small budgets."""
+
+
+@dataclass(frozen=True)
+class TreeShape:
+    """How large a tree may grow. depth: tokens from the text to the furthest node. nodes: the budget of a round.
+
+    cost(steps, nodes): what a round costs in target steps, where the budget is to be spent only as far as it pays.
+    """
+
+    depth: int = 5
+    nodes: int = 16
+    cost: Callable[[int, int], float] | None = None
+
+
+@dataclass
+class Growing:
+    """A tree while it grows; its nodes are numbered in the order in which they were seen.
+
+    ids, parents, chances: of each node, the last being the product of the drafter's probabilities from the text on.
+    """
+
+    shape: TreeShape
+    ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
+    steps: int = 0
+
+    def add(self, parents: list[int], ids: list[list[int]], probs: list[list[float]]) -> list[int]:
+        """Add the children of nodes that were expanded together; the best of the new nodes, worth expanding next."""
+        first = len(self.ids)
+        self.steps += 1
+        for parent, tokens, shares in zip(parents, ids, probs, strict=True):
+            before = 1.0 if parent == ROOT else self.chances[parent]
+            for token, share in zip(tokens, shares, strict=True):
+                self.ids.append(token)
+                self.parents.append(parent)
+                self.chances.append(before * share)
+        new = sorted(range(first, len(self.ids)), key=lambda node: -self.chances[node])
+        return self._worth(new[: min(BEAM, self.shape.nodes)])
+
+    def _worth(self, nodes: list[int]) -> list[int]:
+        """Those of some nodes whose children can still enter the tree, if another step pays at all.
+
+        The next depth can add at most the nodes' own chances. Tokens per unit of time fall where a step's cost
+        exceeds what those tokens are worth at the present rate.
+        """
+        floor = sorted(self.chances, reverse=True)[: self.shape.nodes][-1] if len(self.ids) >= self.shape.nodes else 0.0
+        nodes = [node for node in nodes if self.chances[node] > floor]
+        if self.shape.cost is None or not nodes:
+            return nodes
+        kept, rate = self._best()
+        gain = sum(self.chances[node] for node in nodes[:2])
+        cost = self.shape.cost(self.steps + 1, kept + 1) - self.shape.cost(self.steps, kept)
+        return nodes if gain > rate * cost else []
+
+    def _best(self) -> tuple[int, float]:
+        """How many nodes to verify, and the tokens per target step that are expected of it."""
+        ranked = sorted(self.chances, reverse=True)[: self.shape.nodes]
+        if self.shape.cost is None:
+            return len(ranked), 0.0
+        expected, best = 1.0, (0, 1.0 / self.shape.cost(self.steps, 0))
+        for n, chance in enumerate(ranked, 1):
+            expected += chance
+            best = max(best, (n, expected / self.shape.cost(self.steps, n)), key=lambda found: found[1])
+        return best
+
+    def rerank(self) -> list[int]:
+        """The nodes to verify, parents before children and better siblings before worse ones."""
+        kept, _ = self._best()
+        ranked = sorted(range(len(self.ids)), key=lambda node: -self.chances[node])  # stable: parents stay first
+        return sorted(ranked[:kept], key=lambda node: (self._depth(node), -self.chances[node]))
+
+    def tree_of(self, nodes: list[int]) -> Tree:
+        """Some of the nodes, closed under parents and parents first, as a tree of their own."""
+        place = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
+        return Tree(tuple(place[self.parents[node]] for node in nodes))
+
+    def _depth(self, node: int) -> int:
+        return 0 if self.parents[node] == ROOT else self._depth(self.parents[node]) + 1

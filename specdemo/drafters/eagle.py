@@ -1,0 +1,79 @@
+"""An EAGLE head drafts a dynamic tree (Li et al. 2024, 2401.15077 and 2406.16858; 2025, 2503.01840)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specdemo.drafters.base import Proposal, Stop
+from specdemo.drafters.dynamic_tree import BEAM, Growing, TreeShape
+from specdemo.models.cache import KVCache
+from specdemo.models.eagle import EagleHead
+from specdemo.models.runner import Runner, chunks
+from specdemo.models.tree import ROOT
+from specdemo.settings import MAX_DEPTH
+
+_SLOTS = BEAM * MAX_DEPTH  # for the nodes of one round's draft, forgotten when it is made
+
+
+class Eagle:
+    """Continues the target's states, which lie in the target's own cache, and keeps keys and values of those only.
+
+    A node is chosen by its probability and not drawn, so q is one-hot.
+    """
+
+    def __init__(self, head: EagleHead, vocab_size: int, shape: TreeShape) -> None:
+        self.head, self.vocab_size, self.shape, self.taps = head, vocab_size, shape, head.taps
+
+    def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
+        self.target, self.cache = target, KVCache(self.head, target.capacity + _SLOTS)
+        # The state behind the last token but one is left for the first draft, which starts from it.
+        for chunk in chunks(prompt[:-2]):
+            if stop():
+                return
+            self._read(prompt, self._length + len(chunk))
+
+    def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
+        growing, text = Growing(self.shape), len(context) - 1
+        if gamma < 1 or text < 1 or stop():
+            return Proposal.none(self.vocab_size, self.head.device)
+        states = self._read(context, text)[-1:]  # behind each node that is expanded next; first behind the text
+        expanded: list[int] = []
+        parents, beam = [ROOT], self._children(growing, [ROOT], states)
+        while beam and growing.steps < min(gamma, self.shape.depth):
+            if stop():
+                break
+            # Nodes expanded at earlier depths are in the cache; these join them, each behind its own ancestors.
+            expanded += beam
+            tree = growing.tree_of(expanded)
+            before = states[[parents.index(growing.parents[node]) for node in beam]]
+            states = self.head.forward(before, self._ids(growing, beam), self.cache, tree)
+            parents, beam = beam, self._children(growing, beam, states)
+        self.cache.lengths = [text]
+        nodes = growing.rerank()
+        if not nodes:
+            return Proposal.none(self.vocab_size, self.head.device, growing.steps)
+        chances = [growing.chances[node] for node in nodes]
+        return Proposal(self._ids(growing, nodes), None, growing.steps, growing.tree_of(nodes), chances)
+
+    def rollback(self, length: int) -> None:
+        """Nothing to forget: what is in the cache came from the target's states of kept tokens."""
+
+    @property
+    def _length(self) -> int:
+        (length,) = self.cache.lengths
+        return length
+
+    def _read(self, context: list[int], end: int) -> Tensor:
+        """Take in the target's states up to token `end`; the states behind the new ones."""
+        start = self._length
+        ids = torch.tensor(context[start + 1 : end + 1], device=self.head.device)
+        return self.head.forward(self.head.states(self.target.features[start:end]), ids, self.cache)
+
+    def _children(self, growing: Growing, parents: list[int], states: Tensor) -> list[int]:
+        """See the children of nodes, whose states are [k, width]; those to expand next."""
+        probs, ids = self.head.logits(states).softmax(-1).topk(min(BEAM, self.shape.nodes))
+        return growing.add(parents, self.head.target_ids(ids).tolist(), probs.tolist())
+
+    def _ids(self, growing: Growing, nodes: list[int]) -> Tensor:
+        return torch.tensor([growing.ids[node] for node in nodes], device=self.head.device)

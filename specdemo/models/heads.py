@@ -1,0 +1,59 @@
+"""Heads from their folders: config.json, which says what kind of head it is and for which target, and safetensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig
+
+from specdemo.errors import UserError
+from specdemo.models.cache import KVCache
+from specdemo.models.eagle import EagleHead
+from specdemo.models.files import kind_of, read_weights
+from specdemo.models.medusa import MedusaHeads
+from specdemo.models.runner import LanguageModel
+
+Head = EagleHead | MedusaHeads
+
+
+def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
+    """Load a head for a target. A head trained on other weights is loaded with a warning: it drafts correctly, but
+    what it drafts is accepted less often. Raises UserError for a folder that holds no head of this target's size."""
+    kind = kind_of(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    tensors = read_weights(folder)
+    try:
+        head = (
+            MedusaHeads(config, tensors, target, dtype)
+            if kind == "medusa"
+            else EagleHead(LlamaConfig(**config), tensors, target, dtype)
+        )
+        _try(head, target)
+    except (KeyError, ValueError, RuntimeError, TypeError, IndexError) as error:
+        raise UserError(f"The head in {folder} does not fit {target.info.name}: {str(error).strip()}") from error
+    return head
+
+
+def mismatch(folder: Path, target: LanguageModel) -> str:
+    """A sentence if the head was trained on other weights than the target's, else empty (also where nobody knows)."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    trained_for = config.get("specdemo", {}).get("target_sha256", "")
+    if not trained_for or not target.info.sha256 or trained_for == target.info.sha256:
+        return ""
+    return (
+        f"The head in {folder} was trained on other weights than those of {target.info.name}: texts stay exact, but "
+        "fewer drafts will be accepted."
+    )
+
+
+def _try(head: Head, target: LanguageModel) -> None:
+    """Use a head once: weights of another size than the target's would fail later, in the middle of a run."""
+    runner = target.runner(8, taps=head.taps)
+    runner.prefill([0, 0])
+    if isinstance(head, MedusaHeads):
+        head.logits(runner.features[-1])
+    else:
+        ids = torch.zeros(2, dtype=torch.long, device=target.device)
+        head.logits(head.forward(head.states(runner.features), ids, KVCache(head, 8)))

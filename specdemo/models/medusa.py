@@ -1,0 +1,66 @@
+"""Medusa heads: each predicts one of the next tokens from the target's last state alone (Cai et al. 2024, 2401.10774).
+
+Head k looks k + 1 tokens past the one that the target itself predicts, without knowing what stands in between. A head
+is a stack of residual blocks x + silu(W x + b), under the names of the published checkpoints: "k.j.linear.weight" is
+block j of head k. There each head has an output layer of its own ("k.<blocks>.weight"); heads trained here share one
+over a reduced vocabulary ("lm_head.weight", "d2t": draft id -> target id minus draft id).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdemo.models.block import Weights
+from specdemo.models.runner import LanguageModel
+
+
+class MedusaHeads:
+    """Heads over one target, ready to run.
+
+    accuracies [heads][ranks]: how often the token of that rank was the target's choice on held-out text, which is
+    what a tree is built from; empty where nobody measured it.
+
+    Args:
+        config: "medusa_num_heads", "medusa_num_layers" (residual blocks a head) and perhaps "accuracies".
+        tensors: the checkpoint's, emptied on the way. Raises KeyError where one is missing, ValueError where one is
+            left over.
+    """
+
+    def __init__(self, config: dict, tensors: dict[str, Tensor], target: LanguageModel, dtype: torch.dtype) -> None:
+        self.device, self.taps = target.device, (target.depth + 1,)
+        self.accuracies: list[list[float]] = config.get("accuracies", [])
+        weights = Weights(tensors, self.device, dtype, eps=0.0)
+        heads, blocks = range(config["medusa_num_heads"]), range(config["medusa_num_layers"])
+        self._blocks = [[weights.linear(f"{head}.{block}.", "linear") for block in blocks] for head in heads]
+        self.vocab_ids: Tensor | None = None
+        if "lm_head.weight" in weights:
+            self._outputs = [weights.linear("", "lm_head")]
+            offsets = weights.tensors.pop("d2t").long().to(self.device)
+            self.vocab_ids = offsets + torch.arange(len(offsets), device=self.device)
+        else:
+            self._outputs = [weights.linear(f"{head}.", str(len(blocks))) for head in heads]
+        if tensors:
+            raise ValueError(f"{next(iter(tensors))} is no weight of a Medusa head.")
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @torch.inference_mode()
+    def logits(self, state: Tensor) -> Tensor:
+        """Logits [heads, its vocabulary] fp32 from the target's state [width] after the last norm."""
+        rows = []
+        for blocks in self._blocks:
+            x = state[None].to(self._dtype)
+            for block in blocks:
+                x = x + F.silu(block(x))
+            rows.append(x)
+        if len(self._outputs) == 1:  # one product for all heads
+            return self._outputs[0](torch.cat(rows)).float()
+        return torch.cat([output(x) for output, x in zip(self._outputs, rows, strict=True)]).float()
+
+    def target_ids(self, ids: Tensor) -> Tensor:
+        """The target's ids of the heads' own, any shape."""
+        return ids if self.vocab_ids is None else self.vocab_ids[ids]

@@ -1,0 +1,96 @@
+"""What `train eagle` and `train medusa` do: compute the target's states along the text, train, measure, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from specdemo.errors import UserError
+from specdemo.models.tokens import fingerprint
+from specdemo.training import eagle as eagle_training
+from specdemo.training import features
+from specdemo.training.dataset import Dataset, Learner
+from specdemo.training.distill import Recipe, Trainer
+from specdemo.training.jobs import console, train
+from specdemo.training.medusa import Medusa
+from specdemo.training.shards import ASSISTANT
+from specdemo.training.student import choose_vocabulary
+from specdemo.training.target import Target, fast_dtype, load_target
+
+RANKS = 10  # candidates of a head whose accuracy is measured
+_SAMPLE = 4096  # positions from which the scale of the target's states is taken
+
+Make = Callable[[Target, Tensor, Dataset, tuple[int, ...]], Learner]
+"""A new head for a target and a vocabulary; the data give a sample of states at the taps."""
+
+
+def eagle(mlp: int) -> Make:
+    """An EAGLE head whose MLP is `mlp` wide; 0 is as wide as the target's."""
+
+    def make(teacher: Target, vocab_ids: Tensor, data: Dataset, taps: tuple[int, ...]) -> Learner:
+        embedding = teacher.weights["model.embed_tokens.weight"].bfloat16()
+        config = eagle_training.make_config(teacher.config, mlp or teacher.config.intermediate_size)
+        head = eagle_training.Eagle(config, vocab_ids, embedding, taps)
+        eagle_training.initialise(head, teacher, data.some_features(_SAMPLE))
+        return head
+
+    return make
+
+
+def medusa(heads: int, blocks: int) -> Make:
+    """`heads` Medusa heads of `blocks` residual blocks each."""
+    return lambda teacher, vocab_ids, data, taps: Medusa(teacher, vocab_ids, heads, blocks)
+
+
+def train_head(
+    make: Make, target: str, data: Path, out: Path, work: Path, resume: bool, vocab: int, recipe: Recipe, device: str
+) -> None:
+    """Train a head on the shards in `data` and export it to `out`; `work` holds the run's state."""
+    torch.manual_seed(recipe.seed)
+    teacher = load_target(target, device)
+    taps = features.taps_of(teacher.config.num_hidden_layers)
+    files = list(data.glob("*.npz"))
+    if not files:
+        raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
+    model = teacher.lean(device, fast_dtype(device))
+    for _ in track(features.compute(model, data, taps), "States of the target", total=len(files), console=console):
+        pass
+    del model
+    dataset = Dataset(data, features.folder_of(data, taps))
+    resume = resume and (work / "state.pt").exists()
+    size = teacher.weights["model.embed_tokens.weight"].shape[0]
+    vocab_ids = (
+        torch.load(work / "state.pt", weights_only=True)["vocab_ids"]
+        if resume
+        else choose_vocabulary(dataset.counts(size), teacher.tokenizer, vocab)
+    )
+    head = make(teacher, vocab_ids, dataset, taps).to(device)
+    trainer = Trainer(head, dataset, recipe, work, fast_dtype(device))
+    if resume:
+        trainer.resume()
+        console.print(f"Resumed at step {trainer.step}.")
+    console.print(f"{sum(p.numel() for p in head.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
+    identity = {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)}
+    train(trainer, out, identity, before_export=_measure_accuracies)
+
+
+def _measure_accuracies(trainer: Trainer) -> None:
+    """How often each candidate of each Medusa head is the target's choice on held-out answers: what its tree is for."""
+    head = trainer.student
+    if not isinstance(head, Medusa):
+        return
+    hits, counts = np.zeros((len(head.blocks), RANKS)), np.zeros(len(head.blocks))
+    with torch.no_grad():
+        for batch in trainer.data.validation(head):
+            keep = (batch.role == ASSISTANT) & batch.greedy
+            for depth, (states, lines) in enumerate(trainer.by_depth(batch, len(head.blocks))):
+                states, lines = states[keep[lines]], lines[keep[lines]]
+                ranked = (states @ head.head.to(states.dtype).T).topk(RANKS).indices
+                hits[depth] += (ranked == batch.best[lines, None]).sum(0).numpy(force=True)
+                counts[depth] += len(lines)
+    head.accuracies = (hits / counts.clip(min=1)[:, None]).round(4).tolist()
