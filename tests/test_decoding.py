@@ -16,6 +16,7 @@ from specdemo.drafters import DRAFTERS, DraftJob
 from specdemo.events import Draft, End, Event, Prefill, Round, Start
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
+from tests.heads import heads_for
 from tests.policies import Cycle
 from tests.tiny import STORE, Tiny
 
@@ -33,7 +34,8 @@ def run(
 ) -> Iterator[Event]:
     target, draft = target or TARGET.lean, draft or DRAFT.lean
     capacity = len(request.prompt) + request.max_tokens
-    made = DRAFTERS[drafter].make(DraftJob(target, draft, request.sampler, request.seed, capacity, store=STORE))
+    parts = {"store": STORE, "heads": heads_for(target)}
+    made = DRAFTERS[drafter].make(DraftJob(target, draft, request.sampler, request.seed, capacity, **parts))
     policy = Fixed(gamma) if isinstance(gamma, int) else Cycle(*gamma)
     return speculative(target, made, request, policy, capacity, drafter)
 

@@ -21,12 +21,14 @@ from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
 from specdemo.drafters import DRAFTERS, DraftJob
 from specdemo.drafters.base import Proposal
+from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.events import Event, Round
 from specdemo.models.costs import Costs
 from specdemo.models.lean_runner import LeanRunner
 from specdemo.models.runner import LanguageModel
 from specdemo.settings import SamplerSettings
 from tests.exact import Text, joint_distribution, p_value
+from tests.heads import heads_for
 from tests.policies import Cycle
 from tests.tiny import STORE, Tiny
 
@@ -68,13 +70,15 @@ def sample(
     length: int,
     samples: int = SAMPLES,
     confidence: float = 0.0,
+    shape: TreeShape | None = None,
 ) -> list[Text]:
     prompt = prompt_of(target.vocab_size)
     capacity = len(prompt) + 3 * length  # room for planted bugs that leave rejected tokens in the cache
-    texts = []
+    texts, heads = [], heads_for(target)
+    shape = shape or TreeShape(depth=length - 2, nodes=6)
     for seed in range(samples if sampler.temperature else 3):
         request = Request(prompt, sampler, length, decode=str, seed=seed)
-        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence, STORE))
+        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence, STORE, heads, shape))
         policy = Fixed(gamma) if isinstance(gamma, int) else gamma()
         texts.append(emitted(speculative(target, made, request, policy, capacity)))
     return texts
@@ -95,7 +99,7 @@ def test_speculative_text_is_distributed_as_the_targets(drafter: str, sampler: s
     assert p_value(texts, expected) > 1e-3
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("drafter", [name for name, kind in DRAFTERS.items() if "layers" not in kind.needs])
 def test_it_holds_through_the_transformers_runner(drafter: str) -> None:
     target, draft = pair_for(2)
     sampler = SAMPLERS["temperature"]
@@ -129,6 +133,16 @@ def test_it_holds_while_unsure_drafts_end_early(drafter: str, confidence: float)
     sampler = SAMPLERS["temperature"]
     expected = joint_distribution(target.oracle, prompt_of(target.vocab), 5, sampler)
     texts = sample(target.lean, draft.lean, drafter, sampler, 3, 5, confidence=confidence)
+    assert p_value(texts, expected) > 1e-3
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "medusa", "combined-eagle"])
+@pytest.mark.parametrize("sampler", ["greedy", "temperature", "hot", "top_p"])
+@pytest.mark.parametrize("shape", [TreeShape(1, 3), TreeShape(3, 12), TreeShape(3, 8, lambda s, n: 1 + 0.02 * (s + n))])
+def test_it_holds_for_trees_of_every_shape(drafter: str, sampler: str, shape: TreeShape) -> None:
+    target, draft = pair_for(2)
+    expected = joint_distribution(target.oracle, prompt_of(target.vocab), 4, SAMPLERS[sampler])
+    texts = sample(target.lean, draft.lean, drafter, SAMPLERS[sampler], shape.depth, 4, shape=shape)
     assert p_value(texts, expected) > 1e-3
 
 

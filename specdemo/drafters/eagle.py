@@ -72,7 +72,8 @@ class Eagle:
 
     def _children(self, growing: Growing, parents: list[int], states: Tensor) -> list[int]:
         """See the children of nodes, whose states are [k, width]; those to expand next."""
-        probs, ids = self.head.logits(states).softmax(-1).topk(min(BEAM, self.shape.nodes))
+        shares = self.head.logits(states).softmax(-1)
+        probs, ids = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
         return growing.add(parents, self.head.target_ids(ids).tolist(), probs.tolist())
 
     def _ids(self, growing: Growing, nodes: list[int]) -> Tensor:

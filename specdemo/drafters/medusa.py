@@ -29,8 +29,9 @@ class Medusa:
 
     def __init__(self, heads: MedusaHeads, vocab_size: int, shape: TreeShape) -> None:
         self.heads, self.vocab_size, self.taps = heads, vocab_size, heads.taps
-        self.ranks, self.parents = sparse_tree(heads.accuracies or guessed(len(heads)), shape)
-        self.tree = Tree(tuple(self.parents))
+        accuracies = heads.accuracies or guessed(len(heads))
+        self.ranks, parents = sparse_tree([ranks[: heads.vocab_size] for ranks in accuracies], shape)
+        self.tree = Tree(tuple(parents))
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         """Nothing of its own to read: it looks at the target's last state."""

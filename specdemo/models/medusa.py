@@ -41,6 +41,7 @@ class MedusaHeads:
             self.vocab_ids = offsets + torch.arange(len(offsets), device=self.device)
         else:
             self._outputs = [weights.linear(f"{head}.", str(len(blocks))) for head in heads]
+        self.vocab_size = target.vocab_size if self.vocab_ids is None else len(self.vocab_ids)
         if tensors:
             raise ValueError(f"{next(iter(tensors))} is no weight of a Medusa head.")
         self._dtype = dtype
