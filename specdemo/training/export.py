@@ -23,3 +23,46 @@ def export(learner: Learner, folder: Path, facts: dict) -> None:
     os.replace(unfinished, folder / "model.safetensors")
     config = learner.description | {"specdemo": facts}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+_CARD = """# {title}
+
+Made by `python -m specdemo train {command}` for the target whose weights have the sha256
+`{target}`. On other weights it still drafts exactly, and is accepted less often.
+
+| | |
+|---|---|
+| weights | {weights:,} |
+| text | {tokens:,} tokens of the target's own answers, {rows:,} conversations |
+| held out | {held_out:,} conversations |
+| training | {steps:,} steps of {tokens_per_step:,} tokens, {minutes:.0f} minutes |
+| held-out match by depth | {matches} |
+| held-out expected alpha | {alpha:.3f} |
+
+Match: share of greedy held-out answer positions at which the first choice is the target's, given that everything
+before was right. Expected alpha: mean of sum min(p, q) there, at temperature 1.
+
+Recipe: {recipe}
+"""
+
+
+def write_card(learner: Learner, folder: Path, title: str, command: str, facts: dict) -> None:
+    """A model card from the facts of a run, unless somebody has written one already."""
+    if (folder / "README.md").exists():
+        return
+    text = _CARD.format(
+        title=title,
+        command=command,
+        target=facts["target_sha256"],
+        weights=sum(value.numel() for value in learner.exported().values()),
+        tokens=facts["data"]["assistant_tokens"],
+        rows=facts["data"]["rows"],
+        held_out=facts["data"]["held_out_rows"],
+        steps=facts["trained"]["steps"],
+        tokens_per_step=facts["recipe"]["tokens_per_step"],
+        minutes=facts["trained"]["seconds"] / 60,
+        matches=", ".join(f"{match:.3f}" for match in facts["validation"]["greedy_match"]),
+        alpha=facts["validation"]["expected_alpha"],
+        recipe=", ".join(f"{name} {value}" for name, value in facts["recipe"].items()),
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from specdemo.training import eagle as eagle_training
 from specdemo.training import features
 from specdemo.training.dataset import Dataset, Learner
 from specdemo.training.distill import Recipe, Trainer
+from specdemo.training.export import write_card
 from specdemo.training.jobs import console, train
 from specdemo.training.medusa import Medusa
 from specdemo.training.shards import ASSISTANT
 from specdemo.training.student import choose_vocabulary
 from specdemo.training.target import Target, fast_dtype, load_target
 
+_TITLES = {"eagle": "EAGLE head", "medusa": "Medusa heads"}
 RANKS = 10  # candidates of a head whose accuracy is measured
 _SAMPLE = 4096  # positions from which the scale of the target's states is taken
 
@@ -77,6 +80,9 @@ def train_head(
     console.print(f"{sum(p.numel() for p in head.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
     identity = {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)}
     train(trainer, out, identity, before_export=_measure_accuracies)
+    kind = head.description["head"]
+    facts = json.loads((out / "config.json").read_text(encoding="utf-8"))["specdemo"]
+    write_card(head, out, f"{_TITLES[kind]} for a target of width {teacher.config.hidden_size}", kind, facts)
 
 
 def _measure_accuracies(trainer: Trainer) -> None:

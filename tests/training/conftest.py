@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdemo.training.target import Target
@@ -49,3 +50,14 @@ def target() -> Target:
     weights = LlamaForCausalLM(config).state_dict()
     weights["model.embed_tokens.weight"] *= 20  # clear preferences, so that there is something to learn
     return Target(weights, config, tokenizer, "0" * 64)
+
+
+@pytest.fixture(scope="session")
+def folder(target, tmp_path_factory):
+    """The tiny target as a checkpoint folder."""
+    folder = tmp_path_factory.mktemp("target")
+    target.config.save_pretrained(folder)
+    target.tokenizer.save_pretrained(folder)
+    kept = {name: value.contiguous() for name, value in target.weights.items() if name != "lm_head.weight"}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

@@ -3,7 +3,6 @@ import re
 
 import numpy as np
 import pytest
-from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from specdemo.errors import UserError
@@ -15,17 +14,6 @@ from specdemo.training.shards import Shard
 from specdemo.training.target import load_target
 
 SHAPE = {"vocab": 270, "width": 32, "layers": 1, "mlp": 32, "heads": 2, "kv_heads": 1}
-
-
-@pytest.fixture(scope="module")
-def folder(target, tmp_path_factory):
-    """The tiny target as a checkpoint folder."""
-    folder = tmp_path_factory.mktemp("target")
-    target.config.save_pretrained(folder)
-    target.tokenizer.save_pretrained(folder)
-    kept = {name: value.contiguous() for name, value in target.weights.items() if name != "lm_head.weight"}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
 
 
 def test_from_a_target_folder_to_a_measured_draft(folder, target, tmp_path):
@@ -55,7 +43,7 @@ def test_a_folder_without_weights_is_refused_by_name(tmp_path):
         load_target(str(tmp_path), "cpu")
 
 
-@pytest.mark.parametrize("command", ["generate", "label", "draft", "measure"])
+@pytest.mark.parametrize("command", ["generate", "label", "draft", "eagle", "medusa", "measure"])
 def test_every_command_explains_itself(command):
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
