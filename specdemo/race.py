@@ -90,13 +90,14 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
         eos_ids=loaded.tokens.eos_ids,
         seed=settings.seed,
         record=settings.record,
+        typical=settings.acceptance == "typical",
         stop=stop.is_set,
     )
     lanes: dict[Lane, Iterator[Event]] = {}
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
     if settings.mode != "baseline":
-        kind = _drafter(loaded, settings.drafter)
+        kind = _drafter(loaded, settings.drafter, request.typical)
         costs = loaded.costs_of(kind.needs[0] if kind.needs else "")
         job = DraftJob(
             target,
@@ -114,9 +115,11 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     return lanes
 
 
-def _drafter(loaded: LoadedPair, name: str) -> Kind:
+def _drafter(loaded: LoadedPair, name: str, typical: bool) -> Kind:
     """A drafter that this pair can use; raises UserError for any other."""
     kind = find_drafter(name)
+    if typical and not kind.is_tree:
+        raise UserError("Typical acceptance is for drafters of trees: choose EAGLE or Medusa, or exact acceptance.")
     for missing in kind.missing(loaded.has):
         raise UserError(NEEDS[missing])
     return kind

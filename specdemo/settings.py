@@ -10,6 +10,8 @@ from specdemo.errors import UserError
 
 Mode = Literal["race", "baseline", "speculative"]
 
+Acceptance = Literal["exact", "typical"]
+
 MAX_GAMMA = 16
 MAX_DEPTH = 10
 MAX_NODES = 64
@@ -32,7 +34,8 @@ class Settings(SamplerSettings):
 
     gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py). confidence: a draft
     ends where the chance that its next token survives looks smaller; 0 never ends it. depth, nodes: how far a tree of
-    drafts reaches and how many a round verifies; with auto_gamma, at most.
+    drafts reaches and how many a round verifies; with auto_gamma, at most. acceptance: typical is Medusa's rule, for
+    trees, and changes the output distribution.
     """
 
     prompt: str
@@ -44,6 +47,7 @@ class Settings(SamplerSettings):
     depth: int = Field(5, ge=1, le=MAX_DEPTH)
     nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
+    acceptance: Acceptance = "exact"
     max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
     seed: int = Field(0, ge=0, lt=2**63)
     mode: Mode = "race"

@@ -217,3 +217,39 @@ def test_a_tree_knows_its_paths() -> None:
     assert tree.path(4) == [0, 2, 4]
     assert tree.behind(1).parents == (ROOT, 0, 0, 1, 1, 3)
     assert Proposal(torch.zeros(0), torch.zeros(0, 5)).tree is None
+
+
+# --- Typical acceptance, which is not exact and says so ---
+
+
+def test_typical_acceptance_takes_the_longest_path_of_likely_nodes() -> None:
+    p = torch.tensor(
+        [
+            [0.5, 0.3, 0.05, 0.15],
+            [0.05, 0.9, 0.04, 0.01],
+            [0.7, 0.1, 0.1, 0.1],
+            [1.0, 0, 0, 0],
+            [0.25, 0.25, 0.25, 0.25],
+        ]
+    )
+    tree = Tree((ROOT, ROOT, 0, 1))
+    found = tree_module.walk_typically(p, [0, 1, 2, 0], tree, torch.tensor(0.5, dtype=torch.float64))
+    # Node 0 is likely, its child is not; node 1 is likely enough, and so is its child: the longer path wins.
+    assert found.path == [1, 3]
+    assert found.accept == {1: 1.0, 3: 1.0}
+    assert found.token == 2
+    assert torch.equal(found.source, p[4])
+
+
+def test_typical_acceptance_is_not_the_targets_distribution_and_greedy_is() -> None:
+    warm = SamplerSettings(temperature=1.2)
+    texts = []
+    for seed in range(600):
+        drafter = TreeOfSamples(DRAFT.lean, warm, seed, (2, 2), "top")
+        request = Request(prompt_of(5), warm, LENGTH, decode=str, seed=seed, typical=True)
+        texts.append(emitted(speculative(TARGET.lean, drafter, request, Fixed(2), 48)))
+    assert p_value(texts, expected(warm)) < 1e-6
+    greedy = SamplerSettings(temperature=0)
+    drafter = TreeOfSamples(DRAFT.lean, greedy, 0, (2, 2), "top")
+    request = Request(prompt_of(5), greedy, LENGTH, decode=str, typical=True)
+    assert p_value([emitted(speculative(TARGET.lean, drafter, request, Fixed(2), 48))], expected(greedy)) == 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from specdemo.decoding.request import Transcript
-from specdemo.decoding.tree import walk
+from specdemo.decoding.tree import walk, walk_typically
 from specdemo.drafters.base import Proposal
 from specdemo.events import Candidate, Outcome, Token, TopLists
 from specdemo.models.tree import Tree
@@ -59,15 +59,19 @@ class Pass:
         return self.path[-1] + 1 if self.path else 0
 
 
-def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor) -> Pass:
+def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, typical: bool = False) -> Pass:
     """Accept or reject a draft. A chain is decided where it lies and brought to the host in one transfer, the only
     time a round waits for the device; a tree is walked from here.
 
-    logits, probs: [n + 1, vocab]. u: uniforms [n + 1], one for each draft and one for the target's own token.
+    logits, probs: [n + 1, vocab]. u: uniforms [n + 1], one for each draft and one for the target's own token. typical:
+    decide by Medusa's rule instead, which is not exact.
     """
     n = len(proposal)
+    if typical and n:
+        chain = Tree(tuple(range(-1, n - 1)))
+        return _walked(start, replace(proposal, tree=proposal.tree or chain), logits, probs, u, typical)
     if proposal.tree is not None:
-        return _walked(start, proposal, logits, probs, u)
+        return _walked(start, proposal, logits, probs, u, typical)
     v = verify(probs, proposal.q, proposal.ids, u[:n], u[n])
     single = torch.stack([v.accepted.to(u.dtype), v.token.to(u.dtype), v.p_token.to(u.dtype)])
     several = [x.to(u.dtype) for x in (proposal.ids, v.p, v.q, v.accept, v.tv, u[:n])]
@@ -81,9 +85,12 @@ def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Ten
     )
 
 
-def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor) -> Pass:
+def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, typical: bool) -> Pass:
     tree, drafts = proposal.tree, proposal.ids.tolist()
-    found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
+    if typical:
+        found = walk_typically(probs, drafts, tree, u[-1])
+    else:
+        found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
     rows = torch.tensor([parent + 1 for parent in tree.parents], device=probs.device)
     p = probs[rows, proposal.ids].tolist()
     if proposal.q is None:

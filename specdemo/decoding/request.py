@@ -17,7 +17,8 @@ class Request:
     """A prompt [n >= 1 token ids] and how to continue it.
 
     eos_ids may be empty: the text then ends at max_tokens or at the context limit, whichever comes first. decode
-    turns ids into text. record asks for top lists in the events. stop is asked between any two model calls.
+    turns ids into text. record asks for top lists in the events. typical accepts by Medusa's rule, which is not exact.
+    stop is asked between any two model calls.
     """
 
     prompt: list[int]
@@ -27,6 +28,7 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     seed: int = 0
     record: bool = False
+    typical: bool = False
     stop: Callable[[], bool] = lambda: False
 
 

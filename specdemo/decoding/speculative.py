@@ -68,7 +68,7 @@ def speculative(
         logits = runner.forward(torch.cat((last, proposal.ids)), tree)
         clock.lap()
         p = probabilities(logits, request.sampler)
-        done = decide(start, proposal, logits, p, uniforms.draw(len(proposal) + 1))
+        done = decide(start, proposal, logits, p, uniforms.draw(len(proposal) + 1), request.typical)
         runner.keep(n, [n + draft for draft in done.path])
         drafter.rollback(n + len(done.path))
         policy.learn(proposal.steps, len(proposal), len(done.path))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from specdemo.models.tree import ROOT, Tree
@@ -54,6 +55,28 @@ def walk(p: Tensor, q: Tensor | None, ids: list[int], tree: Tree, u_accept: Tens
             left = _struck(left, token) if q is None else residual(left, q[child])
         else:
             return Walk(path, accept, int(draw(left, u_token)), left)
+
+
+EPSILON, DELTA = 0.09, 0.3
+"""Medusa's own constants: what is likelier than EPSILON is typical, and so is less where p is spread widely."""
+
+
+def walk_typically(p: Tensor, ids: list[int], tree: Tree, u_token: Tensor) -> Walk:
+    """Medusa's typical acceptance (Cai et al. 2024, 2401.10774, section 2.3.1), arguments as in `walk`. NOT exact.
+
+    A node x is kept if p(x) > min(EPSILON, DELTA exp(-H(p))) behind its parent, whatever else the target might have
+    said; the longest path of such nodes is taken, the earliest of several. Texts are plausible and no longer drawn from
+    the target's distribution (but for temperature 0, where only the first choice is typical).
+    """
+    entropy = torch.special.entr(p).sum(-1)
+    threshold = (DELTA * (-entropy).exp()).clamp_max(EPSILON)
+    rows = [parent + 1 for parent in tree.parents]
+    typical = (p[rows, ids] > threshold[rows]).tolist()
+    paths = map(tree.path, range(len(tree)))
+    path = max((path for path in paths if all(typical[i] for i in path)), key=len, default=[])
+    refused = [i for node in (ROOT, *path) for i in tree.children(node) if not typical[i]]
+    last = p[path[-1] + 1 if path else 0]
+    return Walk(path, dict.fromkeys(path, 1.0) | dict.fromkeys(refused, 0.0), int(draw(last, u_token)), last)
 
 
 def _struck(left: Tensor, token: int) -> Tensor:
