@@ -108,6 +108,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
             settings.confidence,
             loaded.store,
             loaded.heads,
+            costs,
             TreeShape(settings.depth, settings.nodes, costs.round if settings.auto_gamma else None),
         )
         policy = _policy(kind, settings, costs)
@@ -126,9 +127,9 @@ def _drafter(loaded: LoadedPair, name: str, typical: bool) -> Kind:
 
 
 def _policy(kind: Kind, settings: Settings, costs: Costs) -> Policy:
-    """How far each round drafts. A tree is bounded by its shape, and with an auto gamma by what pays in it."""
+    """How far each round drafts. A tree has its own bounds, and with an auto gamma ends where it no longer pays."""
     if kind.is_tree:
-        return Fixed(settings.depth)
+        return Fixed(settings.nodes)
     return Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
 
 

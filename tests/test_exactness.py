@@ -78,7 +78,9 @@ def sample(
     shape = shape or TreeShape(depth=length - 2, nodes=6)
     for seed in range(samples if sampler.temperature else 3):
         request = Request(prompt, sampler, length, decode=str, seed=seed)
-        made = DRAFTERS[drafter].make(DraftJob(target, draft, sampler, seed, capacity, confidence, STORE, heads, shape))
+        made = DRAFTERS[drafter].make(
+            DraftJob(target, draft, sampler, seed, capacity, confidence, STORE, heads, shape=shape)
+        )
         policy = Fixed(gamma) if isinstance(gamma, int) else gamma()
         texts.append(emitted(speculative(target, made, request, policy, capacity)))
     return texts

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from specdemo.drafters.base import Drafter
+from specdemo.drafters.best_of import BestOf
 from specdemo.drafters.draft_model import DraftModel
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.drafters.eagle import Eagle
@@ -15,6 +16,7 @@ from specdemo.drafters.medusa import Medusa
 from specdemo.drafters.prompt_lookup import PromptLookup
 from specdemo.drafters.retrieval import Retrieval
 from specdemo.errors import UserError
+from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore
 from specdemo.models.heads import Head
 from specdemo.models.runner import LanguageModel
@@ -24,7 +26,8 @@ from specdemo.settings import SamplerSettings
 @dataclass(frozen=True)
 class DraftJob:
     """What a drafter may be made from. `capacity` is the longest context of the run, in tokens; `store` holds text that
-    the target wrote before; `heads` by kind; `shape` bounds trees; see DraftModel for `confidence`."""
+    the target wrote before; `heads` by kind; `costs`: of a round, its draft step in it; `shape` bounds trees;
+    see DraftModel for `confidence`."""
 
     target: LanguageModel
     draft: LanguageModel | None
@@ -34,6 +37,7 @@ class DraftJob:
     confidence: float = 0.0
     store: Datastore | None = None
     heads: Mapping[str, Head] = field(default_factory=dict)
+    costs: Costs = TEXTBOOK
     shape: TreeShape = field(default_factory=TreeShape)
 
 
@@ -75,8 +79,8 @@ def _retrieval(job: DraftJob) -> Retrieval:
     return Retrieval(job.store, job.target.vocab_size, job.target.device)
 
 
-def _looked_up_before(job: DraftJob, drafter: Drafter) -> FirstOf:
-    return FirstOf([_lookup(job), *([_retrieval(job)] if job.store else []), drafter])
+def _lookups(job: DraftJob) -> list[Drafter]:
+    return [_lookup(job), *([_retrieval(job)] if job.store else [])]
 
 
 def _eagle(job: DraftJob) -> Eagle:
@@ -124,13 +128,13 @@ DRAFTERS: dict[str, Kind] = {
     "combined": Kind(
         "Lookup, retrieval, draft",
         "looks up what was said before, here or elsewhere, and lets the draft model write the rest",
-        lambda job: _looked_up_before(job, _draft_model(job)),
+        lambda job: FirstOf([*_lookups(job), _draft_model(job)]),
         needs=("draft",),
     ),
     "combined-eagle": Kind(
         "Lookup, retrieval, EAGLE",
-        "looks up what was said before, here or elsewhere, and lets the EAGLE head draft the rest",
-        lambda job: _looked_up_before(job, _eagle(job)),
+        "whichever of the three gives most for its time in this text",
+        lambda job: BestOf(_lookups(job), _eagle(job), job.costs),
         needs=("eagle",),
         is_tree=True,
     ),
