@@ -21,7 +21,6 @@ from specdemo.training.dataset import Batch
 from specdemo.training.student import GatedMLP, RMSNorm, rotate_half
 from specdemo.training.target import Target
 
-
 _SHAPE = (
     "hidden_size",
     "intermediate_size",
