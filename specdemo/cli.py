@@ -125,6 +125,21 @@ def run(
             trace.write_text(kept.to_json(), encoding="utf-8")
 
 
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A published Medusa or EAGLE checkpoint: a folder or a hub id.")],
+    out: Annotated[Path, typer.Argument(help="A new folder, for --head.")],
+) -> None:
+    """Bring a published Medusa, EAGLE, EAGLE-2 or EAGLE-3 checkpoint into the form that --head takes."""
+    from specdemo.models.convert import convert as convert_checkpoint
+
+    console = wide_console()
+    with explained():
+        with console.status("Converting"):
+            label = convert_checkpoint(source, out)
+        console.print(f"{label}: written to {out}. Use it: --target THE_MODEL_IT_IS_FOR --head {out}", markup=False)
+
+
 def _log_to_terminal() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logging.getLogger("specdemo").setLevel(logging.INFO)

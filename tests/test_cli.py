@@ -25,7 +25,7 @@ def test_app_help_names_the_options_for_own_pairs() -> None:
     assert "--draft" in done.stdout
 
 
-@pytest.mark.parametrize("command", [["serve"], ["train", "draft"], ["train", "generate"]])
+@pytest.mark.parametrize("command", [["serve"], ["convert"], ["train", "draft"], ["train", "generate"]])
 def test_every_command_explains_itself(command: list[str]) -> None:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
 

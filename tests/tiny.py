@@ -30,14 +30,15 @@ class Tiny:
     seed: int
     layers: int = 2
     max_length: int = 64
+    width: int = 16
     device: str = "cpu"
 
     @cached_property
     def oracle(self) -> LlamaForCausalLM:
         config = LlamaConfig(
             vocab_size=self.vocab,
-            hidden_size=16,
-            intermediate_size=32,
+            hidden_size=self.width,
+            intermediate_size=2 * self.width,
             num_hidden_layers=self.layers,
             num_attention_heads=2,
             num_key_value_heads=1,

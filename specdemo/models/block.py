@@ -70,6 +70,19 @@ class Weights:
         """The norm of that name; None where the checkpoint has none."""
         return self.norm(name) if f"{name}.weight" in self else None
 
+    def vocab_ids(self, target_tokens: int) -> Tensor | None:
+        """The target's id of every token of a head's own vocabulary, from "d2t"; None where the target's is used.
+
+        Raises ValueError for ids that a target of so many tokens does not have.
+        """
+        if "d2t" not in self:
+            return None
+        offsets = self.tensors.pop("d2t").long().to(self.device)
+        ids = offsets + torch.arange(len(offsets), device=self.device)
+        if int(ids.min()) < 0 or int(ids.max()) >= target_tokens:
+            raise ValueError(f"it drafts tokens up to id {int(ids.max())}, and the target has {target_tokens}.")
+        return ids
+
     def linear(self, part: str, *names: str) -> Linear:
         """One linear layer for all projections of the same input."""
         weight = torch.cat([self.take(f"{part}{name}.weight") for name in names])

@@ -5,9 +5,10 @@ text, where the target has not been yet, the head's own output stands in for the
 what a checkpoint holds tells which it is:
 
 - EAGLE and EAGLE-2: the state is what leaves the target's last norm; `fc` joins it with the token's embedding, the
-  layer continues it, and the target's own output layer reads it.
+  layer continues it, and the target's own output layer reads it (unless a copy is in the checkpoint).
 - EAGLE-3: `fc` joins states of several depths of the target; the layer reads the result beside the embedding; norm
   and output layer are the head's own, over a vocabulary of its own (`d2t`: draft id -> target id minus draft id).
+  With "norm_before_residual" the layer adds to the normed state, not to the state itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class EagleHead:
         config: fields of a Llama config for the one layer; "taps" names the target's depths that it reads, where they
             are not those of the published layouts.
         tensors: the checkpoint's, emptied on the way. Raises KeyError where one is missing, ValueError where one is
-            left over.
+            left over or the target has not the depths or the tokens that the head was made for.
         target: the model whose states it continues.
     """
 
@@ -43,11 +44,15 @@ class EagleHead:
         self._target = target
         self._embedding = weights.take("embed_tokens.weight") if "embed_tokens.weight" in weights else None
         self.taps = tuple(getattr(config, "taps", None) or self._published_taps(target.depth))
-        self.vocab_ids: Tensor | None = None
+        # A cache keeps each depth once, so of two that coincide one would be missing.
+        if len(set(self.taps)) < len(self.taps) or not all(0 <= tap <= target.depth + 1 for tap in self.taps):
+            raise ValueError(f"it reads states at depths {self.taps}, and the target has {target.depth} layers.")
         self._fuse: Callable[[Tensor], Tensor] = weights.linear("", "fc")
+        self._read_vocabulary(weights)
         if self.joins_depths:
-            self._read_own_vocabulary(weights)
+            self._norm = weights.norm("norm")
             self._hidden_norm = weights.norm("midlayer.hidden_norm")
+            self._norm_first = bool(getattr(config, "norm_before_residual", False))
             self._block = Block(weights, "midlayer.", self.heads)
             scales = weights.take("feature_norms") if "feature_norms" in weights else None
             self._feature_norms, self._eps = scales, config.rms_norm_eps
@@ -61,11 +66,12 @@ class EagleHead:
     def _published_taps(self, depth: int) -> tuple[int, ...]:
         return (2, depth // 2, depth - 3) if self.joins_depths else (depth + 1,)
 
-    def _read_own_vocabulary(self, weights: Weights) -> None:
-        self._norm, self._head = weights.norm("norm"), weights.linear("", "lm_head")
-        if "d2t" in weights.tensors:
-            offsets = weights.tensors.pop("d2t").long().to(self.device)
-            self.vocab_ids = offsets + torch.arange(len(offsets), device=self.device)
+    def _read_vocabulary(self, weights: Weights) -> None:
+        known = self._target.vocab_size
+        if self._embedding is not None and len(self._embedding) < known:
+            raise ValueError(f"it embeds {len(self._embedding)} tokens, and the target has {known}.")
+        self._head = weights.linear("", "lm_head") if "lm_head.weight" in weights else self._target.predict
+        self.vocab_ids = weights.vocab_ids(known)
         weights.tensors.pop("t2d", None)  # which target tokens the draft knows: d2t says it too
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -88,7 +94,9 @@ class EagleHead:
         k = len(ids)
         place, embedded, states = cache.place(k, tree), self.embed(ids)[None], states[None]
         if self.joins_depths:
-            x = torch.cat((self._block.input_norm(embedded), self._hidden_norm(states)), dim=-1)
+            normed = self._hidden_norm(states)
+            x = torch.cat((self._block.input_norm(embedded), normed), dim=-1)
+            states = normed if self._norm_first else states
         else:
             x = states = self._fuse(torch.cat((embedded, states), dim=-1))
             if self._block.input_norm is not None:
@@ -101,7 +109,9 @@ class EagleHead:
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
         """Logits [k, its vocabulary] fp32 of the tokens behind states [k, width]."""
-        return self._head(self._norm(states)).float() if self.joins_depths else self._target.predict(states)
+        logits = self._head(self._norm(states) if self.joins_depths else states).float()
+        # Rows of padding stand for no token, and an id that the target lacks could not be verified.
+        return logits if self.vocab_ids is not None else logits[..., : self._target.vocab_size]
 
     def target_ids(self, ids: Tensor) -> Tensor:
         """The target's ids of the head's own, any shape."""

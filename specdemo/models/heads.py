@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig
 
 from specdemo.errors import UserError
@@ -31,9 +32,17 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
             else EagleHead(LlamaConfig(**config), tensors, target, dtype)
         )
         _try(head, target)
-    except (KeyError, ValueError, RuntimeError, TypeError, IndexError) as error:
-        raise UserError(f"The head in {folder} does not fit {target.info.name}: {str(error).strip()}") from error
+    except (KeyError, ValueError, RuntimeError, TypeError, IndexError, StrictDataclassError) as error:
+        raise UserError(f"The head in {folder} does not fit {target.info.name}: {_why(error)}") from error
     return head
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error}."
+    if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+        return f"it was made for a model of another width ({str(error).strip()})."
+    return str(error).strip()
 
 
 def mismatch(folder: Path, target: LanguageModel) -> str:

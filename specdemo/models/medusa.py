@@ -2,8 +2,9 @@
 
 Head k looks k + 1 tokens past the one that the target itself predicts, without knowing what stands in between. A head
 is a stack of residual blocks x + silu(W x + b), under the names of the published checkpoints: "k.j.linear.weight" is
-block j of head k. There each head has an output layer of its own ("k.<blocks>.weight"); heads trained here share one
-over a reduced vocabulary ("lm_head.weight", "d2t": draft id -> target id minus draft id).
+block j of head k. There each head has an output layer of its own ("k.<blocks>.weight") or, in the earlier checkpoints,
+uses the target's; heads trained here share one over a reduced vocabulary ("lm_head.weight", "d2t": draft id -> target
+id minus draft id).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class MedusaHeads:
         weights = Weights(tensors, self.device, dtype, eps=0.0)
         heads, blocks = range(config["medusa_num_heads"]), range(config["medusa_num_layers"])
         self._blocks = [[weights.linear(f"{head}.{block}.", "linear") for block in blocks] for head in heads]
-        self.vocab_ids: Tensor | None = None
+        self.vocab_ids = weights.vocab_ids(target.vocab_size)
         if "lm_head.weight" in weights:
             self._outputs = [weights.linear("", "lm_head")]
-            offsets = weights.tensors.pop("d2t").long().to(self.device)
-            self.vocab_ids = offsets + torch.arange(len(offsets), device=self.device)
-        else:
+        elif any(f"{head}.{len(blocks)}.weight" in weights for head in heads):
             self._outputs = [weights.linear(f"{head}.", str(len(blocks))) for head in heads]
+        else:
+            self._outputs = [target.predict]
         self.vocab_size = target.vocab_size if self.vocab_ids is None else len(self.vocab_ids)
         if tensors:
             raise ValueError(f"{next(iter(tensors))} is no weight of a Medusa head.")
@@ -59,8 +60,10 @@ class MedusaHeads:
                 x = x + F.silu(block(x))
             rows.append(x)
         if len(self._outputs) == 1:  # one product for all heads
-            return self._outputs[0](torch.cat(rows)).float()
-        return torch.cat([output(x) for output, x in zip(self._outputs, rows, strict=True)]).float()
+            logits = self._outputs[0](torch.cat(rows))
+        else:
+            logits = torch.cat([output(x) for output, x in zip(self._outputs, rows, strict=True)])
+        return logits[..., : self.vocab_size].float()  # rows of padding stand for no token
 
     def target_ids(self, ids: Tensor) -> Tensor:
         """The target's ids of the heads' own, any shape."""
