@@ -67,14 +67,27 @@ def test_greedy_speculative_text_is_what_transformers_generates(
 ) -> None:
     assert len(greedy_texts) >= 12
     for prompt, expected in greedy_texts.items():
-        text = ids(run(default_pair, prompt=prompt, drafter=drafter, gamma=4))
-        context = default_pair.tokens.encode(prompt, chat=True)
-        check = compare_greedy(default_pair.target, context, expected, text)
-        assert check.verdict in ("identical", "near_tie"), (prompt, check)
-        if check.verdict == "near_tie":
-            log.warning("near-tie at token %s (gap %.1e): %s", check.position, check.gap, prompt[:50])
-        else:
-            assert len(text) == len(expected)
+        require_same(default_pair, prompt, expected, ids(run(default_pair, prompt=prompt, drafter=drafter, gamma=4)))
+
+
+@pytest.mark.parametrize("shape", [{"depth": 2, "nodes": 5}, {"depth": 7, "nodes": 24}, {"auto_gamma": True}])
+@pytest.mark.parametrize("drafter", ["eagle", "medusa"])
+def test_every_tree_shape_writes_that_text_too(
+    drafter: str, shape: dict, default_pair: LoadedPair, greedy_texts: dict[str, list[int]]
+) -> None:
+    for prompt, expected in list(greedy_texts.items())[:: PROMPTS_PER_CATEGORY * 2]:  # of three categories
+        require_same(default_pair, prompt, expected, ids(run(default_pair, prompt=prompt, drafter=drafter, **shape)))
+
+
+def require_same(default_pair: LoadedPair, prompt: str, expected: list[int], text: list[int]) -> None:
+    """A near-tie is logged and passes."""
+    context = default_pair.tokens.encode(prompt, chat=True)
+    check = compare_greedy(default_pair.target, context, expected, text)
+    assert check.verdict in ("identical", "near_tie"), (prompt, check)
+    if check.verdict == "near_tie":
+        log.warning("near-tie at token %s (gap %.1e): %s", check.position, check.gap, prompt[:50])
+    else:
+        assert len(text) == len(expected)
 
 
 def test_a_wrong_token_would_be_called_a_bug(default_pair: LoadedPair, greedy_texts: dict[str, list[int]]) -> None:
