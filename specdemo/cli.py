@@ -19,6 +19,7 @@ from specdemo.cli_options import (
     Gamma,
     MaxTokens,
     Pair,
+    Rival,
     Seed,
     Target,
     Temperature,
@@ -74,6 +75,7 @@ def run(
     prompt: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
     prompts: Annotated[Path | None, typer.Option(help='A file of {"category", "prompt"} lines instead.')] = None,
     drafter: Drafter = "draft-model",
+    rival: Rival = "",
     gamma: Gamma = "4",
     confidence: Confidence = 0.0,
     temperature: Temperature = 0.0,
@@ -99,6 +101,7 @@ def run(
         require_folder(trace)
         base = {
             "drafter": drafter,
+            "rival": rival,
             "confidence": confidence,
             "temperature": temperature,
             "max_tokens": max_tokens,

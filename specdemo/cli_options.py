@@ -21,6 +21,7 @@ Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
 Drafter = Annotated[str, typer.Option(help="draft-model, prompt-lookup, retrieval or combined.")]
+Rival = Annotated[str, typer.Option(help="The drafter of a third lane, to race the first one; none by default.")]
 Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
 Confidence = Annotated[float, typer.Option(help="End a draft where its next token survives with less; 0 is never.")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
