@@ -59,6 +59,7 @@ def build(host: Host) -> gr.Blocks:
             texts=TEXTS,
             labels=LABELS,
             defaults=defaults(host).model_dump(include=set(FIELDS)),
+            drafters={drafter.id: drafter.label for drafter in host.drafters()},
         )
         # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
         # what is loading.
