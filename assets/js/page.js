@@ -21,7 +21,8 @@ let send = () => {}; // triggers a Gradio event of the feed: halt, leave or ask
 
 export function mountStage({ element, props }) {
   setTexts(props.texts, props.labels);
-  page.defaults = page.chosen = props.defaults;
+  page.defaults = props.defaults;
+  page.chosen ??= props.defaults;
   page.drafters = props.drafters;
   page.byLane = { speculative: [], rival: [] };
   page.stage = element.querySelector("#sd-stage");
@@ -43,6 +44,7 @@ export function mountStage({ element, props }) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
   });
   applyPreferences();
+  arrange();
   show();
 }
 
@@ -83,9 +85,9 @@ export function mountStatus(channel) {
 window.specdemo = {
   page,
   remember(names, values) {
+    page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
     if (!page.defaults) return;
     history.replaceState(null, "", address(names, values, page.defaults));
-    page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
     arrange();
   },
   stop() {

@@ -104,7 +104,8 @@ def _reason(side: RaceMetrics, name: str, words: Texts) -> str:
     lane = side.speculative
     key, cost = "steps", side.round_cost
     if cost is None:
-        key, cost = "milliseconds", 1000 * (lane.clock - lane.prefill_seconds) / lane.rounds
+        seconds = lane.draft_seconds + lane.verify_seconds + lane.overhead_seconds
+        key, cost = "milliseconds", 1000 * seconds / lane.rounds
     accepted = "" if lane.alpha is None else words["accepted"].format(alpha=lane.alpha)
     return words[key].format(name=name, yielded=lane.tokens_per_pass, cost=cost) + accepted
 

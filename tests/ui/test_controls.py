@@ -20,6 +20,11 @@ def test_a_bad_value_in_an_address_is_left_out():
     assert from_address(query, FakeHost()) == {"seed": 3}
 
 
+def test_a_rival_comes_from_the_address_if_there_is_such_a_drafter():
+    assert from_address({"rival": "prompt-lookup"}, FakeHost()) == {"rival": "prompt-lookup"}
+    assert from_address({"rival": "crystal-ball"}, FakeHost()) == {}
+
+
 def test_both_languages_have_every_text():
     assert TEXTS["en"].keys() == TEXTS["ja"].keys()
     assert LABELS["en"].keys() == LABELS["ja"].keys()
