@@ -47,7 +47,7 @@ export class Ledger {
     row.classList.add("marked");
     const { top, bottom } = this.box.getBoundingClientRect();
     const at = row.getBoundingClientRect();
-    if (at.top < top || at.bottom > bottom) this.box.scrollTop = row.offsetTop - this.box.offsetTop;
+    if (at.top < top || at.bottom > bottom) this.box.scrollTop += at.top - top;
   }
 }
 

@@ -189,4 +189,5 @@ class Encoder:
         common = common_tokens(lane, reference)
         # Over a burst or two the ratio says more about where the lines were drawn than about speed.
         told = self._over or common >= _STEADY_TOKENS
-        return {"speedup": short(relative_speed(lane, reference)) if told else None, "common": common}
+        # Digits enough for the page to round as the verdict does.
+        return {"speedup": short(relative_speed(lane, reference), 8) if told else None, "common": common}

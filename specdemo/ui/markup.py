@@ -44,12 +44,13 @@ def _lane(lane: str) -> str:
     drafts = lane != "baseline"
     # Beside two others a lane says itself how fast it is against the baseline.
     versus = "<b>–×</b> <span></span> <small></small>" if drafts else f"<b>1×</b> {span('reference')}"
+    note = "" if lane == "rival" else f'<small class="sd-note">{span(lane + "_note")}</small>'
     drafter = f'<small class="sd-drafter" data-of="{lane}"></small>' if drafts else ""
     return f"""
 <article class="sd-lane sd-{lane}{" sd-drafting" if drafts else ""}" data-lane="{lane}">
   <p class="sd-versus">{versus}</p>
   <div class="sd-lane-head">
-    <h2>{span(lane)} <small class="sd-note">{span(lane + "_note")}</small>{drafter}</h2>
+    <h2>{span(lane)} {note}{drafter}</h2>
     <p class="sd-rate"><b data-n="rate">–</b> {span("rate")}</p>
   </div>
   <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" aria-label="{lane}"><i></i></div>

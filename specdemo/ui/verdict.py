@@ -26,14 +26,14 @@ _DUEL: dict[str, Texts] = {
         "accepted": " ({alpha:.0%} of the tested drafts accepted)",
     },
     "ja": {
-        "won": "{winner} の勝ち: 同じ {tokens} トークンで {loser} の {factor:.2f} 倍の速さ。",
-        "draw": "引き分け: 同じ {tokens} トークンで {winner} と {loser} は同じ速さ。",
-        "base": "ベースライン比: {winner} {a:.2f} 倍、{loser} {b:.2f} 倍。",
+        "won": "{winner}の勝ち: 同じ {tokens} トークンで{loser}の {factor:.2f} 倍の速さ。",
+        "draw": "引き分け: 同じ {tokens} トークンで{winner}と{loser}は同じ速さ。",
+        "base": "ベースライン比: {winner}{a:.2f} 倍、{loser}{b:.2f} 倍。",
         "both_lost": "どちらも通常のデコードに負けました。",
         "why": "理由: {reasons}。",
         "and": "、",
-        "steps": "{name} の 1 ラウンドは {cost:.2f} 歩分の費用で {yielded:.2f} トークン",
-        "milliseconds": "{name} の 1 ラウンドは {cost:.0f} ミリ秒で {yielded:.2f} トークン",
+        "steps": "{name}の 1 ラウンドは {cost:.2f} 歩分の費用で {yielded:.2f} トークン",
+        "milliseconds": "{name}の 1 ラウンドは {cost:.0f} ミリ秒で {yielded:.2f} トークン",
         "accepted": "（検証した下書きの {alpha:.0%} を採択）",
     },
 }
@@ -71,10 +71,11 @@ def verdict(race: RaceMetrics, names: tuple[str, str] = ("", "")) -> Texts:
 
 def lane_names(names: tuple[str, str]) -> tuple[Texts, Texts]:
     """What to call the two lanes that draft: by their drafters, and where those are the same, by their place too."""
-    one, other = names
+    # In quotes: a label like "Lookup, retrieval, draft" would fall apart in a sentence.
+    one, other = ({"en": f"“{name}”", "ja": f"「{name}」"} for name in names)
     if one == other:
-        return {"en": one, "ja": one}, {"en": f"{other} (third lane)", "ja": f"{other}（第 3 レーン）"}
-    return {"en": one, "ja": one}, {"en": other, "ja": other}
+        other = {"en": f"{other['en']} (third lane)", "ja": f"{other['ja']}（第 3 レーン）"}
+    return one, other
 
 
 def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:

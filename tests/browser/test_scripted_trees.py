@@ -101,6 +101,8 @@ def test_rounds_are_stepped_through_by_button_key_and_row_and_the_live_one_is_fo
     visitor.page.keyboard.press("ArrowRight")
     expect(title).to_contain_text(f"round {last - 22} ")
     assert visitor.page.evaluate("document.activeElement.id") == "sd-tree-view"
+    row, rows = (visitor.page.locator(s).bounding_box() for s in (".sd-round.marked", "#sd-rows"))
+    assert rows["y"] <= row["y"] + 1 <= row["y"] + row["height"] <= rows["y"] + rows["height"] + 1
     live.click()
     expect(live).to_have_attribute("aria-pressed", "true")
     assert visitor.page.locator(".sd-round.marked").count() == 0
