@@ -26,7 +26,9 @@ tested. resampled: drawn from the residual at a rejection. bonus: the extra toke
 plain: drawn from the target in a pass without a draft. cut: accepted, but behind the end of the text.
 """
 
-Lane = Literal["baseline", "speculative"]
+Lane = Literal["baseline", "speculative", "rival"]
+"""baseline: no drafts. speculative: drafts by the chosen drafter. rival: by another one, to race it."""
+
 EndReason = Literal["eos", "max_tokens", "context", "stopped", "error"]
 
 
@@ -94,12 +96,16 @@ class Prefill(_Event):
 
 
 class Draft(_Event):
-    """A round's draft, before the target has seen it (the page shows it as a ghost). Only while recording."""
+    """A round's draft, before the target has seen it (the page shows it as a ghost). Only while recording.
+
+    texts: of a tree, each node's text behind its own ancestors. parents: as in a Round.
+    """
 
     type: Literal["draft"] = "draft"
     round: int
     start: int
     texts: list[str]
+    parents: list[int] | None = None
     clock: float
 
 
@@ -139,6 +145,22 @@ class Round(_Event):
         """Drafts that were tested at all: a rejected one counts, those behind it do not."""
         return sum(token.outcome != "discarded" for token in self.drafted)
 
+    @property
+    def depth(self) -> int:
+        """Drafts on the longest way from the text outwards; all of them where they are a chain."""
+        return max((token.position - self.start + 1 for token in self.drafted), default=0)
+
+    @property
+    def in_line(self) -> list[Token]:
+        """The tokens that a line of text can show. Of a tree: what was accepted, the first draft that was refused where
+        the target's own token stands, and that token; the others stood beside the text, not in it."""
+        final = [] if self.final is None else [self.final]
+        if self.parents is None:
+            return [*self.drafted, *final]
+        kept = [token for token in self.drafted if token.outcome in ("accepted", "cut")]
+        there = [t for t in self.drafted if t.outcome == "rejected" and final and t.position == final[0].position]
+        return [*kept, *there[:1], *final]
+
 
 class End(_Event):
     """The decoder has ended; after this nothing follows. `message` explains an error in a sentence."""
@@ -177,14 +199,16 @@ GreedyVerdict = Literal["identical", "near_tie", "different", "unchecked"]
 
 
 class GreedyCheck(_Event):
-    """Greedy texts of the two lanes compared over their common length.
+    """Greedy texts of the lanes compared over their common length.
 
     identical; near_tie: they part at `position`, where the baseline's two best logits lie `gap` apart, within the
     floating-point noise between batch shapes; different: they part with no tie to excuse it, which is a bug;
-    unchecked: temperature above 0, or a lane missing.
+    unchecked: temperature above 0, or a lane missing. Every lane is compared with the first one, the baseline where it
+    runs; what is told is the worst that was found, and `lane` is the one in which (None in traces of two lanes).
     """
 
     verdict: GreedyVerdict
+    lane: Lane | None = None
     compared: int = 0
     position: int | None = None
     gap: float | None = None

@@ -48,6 +48,10 @@ class LaneMetrics:
     """(clock, tokens so far) after each round that emitted something."""
     gammas: Counter[int] = field(default_factory=Counter)
     """How many rounds had a draft of each length."""
+    tree_rounds: int = 0
+    tree_nodes: int = 0
+    tree_depth: int = 0
+    """Rounds whose draft was a tree, and their nodes and depths added up."""
     end: End | None = None
     _tv_sum: float = 0.0
 
@@ -78,6 +82,10 @@ class LaneMetrics:
         self.drafted += len(event.drafted)
         self.draft_steps += len(event.drafted) if event.draft_steps is None else event.draft_steps
         self.gammas[len(event.drafted)] += 1
+        if event.parents is not None:
+            self.tree_rounds += 1
+            self.tree_nodes += len(event.drafted)
+            self.tree_depth += event.depth
         self.tested += event.tested
         self.accepted += event.accepted
         self._tv_sum += sum(token.tv or 0.0 for token in event.drafted if token.outcome != "discarded")
@@ -106,6 +114,16 @@ class LaneMetrics:
     def tokens_per_pass(self) -> float | None:
         """Mean accepted length: emitted tokens / target passes."""
         return self.tokens / self.rounds if self.rounds else None
+
+    @property
+    def nodes_per_tree(self) -> float | None:
+        """Mean nodes of a tree of drafts."""
+        return self.tree_nodes / self.tree_rounds if self.tree_rounds else None
+
+    @property
+    def depth_per_tree(self) -> float | None:
+        """Mean depth of a tree of drafts."""
+        return self.tree_depth / self.tree_rounds if self.tree_rounds else None
 
     @property
     def ttft(self) -> float | None:
@@ -164,12 +182,29 @@ class LaneMetrics:
 _ADDITIVE = tuple(item.name for item in fields(LaneMetrics) if item.type in ("int", "float"))
 
 
+def common_tokens(lane: LaneMetrics, other: LaneMetrics) -> int:
+    """How many tokens both lanes have: they are compared over these."""
+    return min(lane.tokens, other.tokens)
+
+
+def relative_speed(lane: LaneMetrics, reference: LaneMetrics) -> float | None:
+    """Decode seconds of the reference / of the lane for the same number of tokens, prefill left out."""
+    common = common_tokens(lane, reference)
+    seconds, others = ((each.seconds_to(common) or 0.0) - each.prefill_seconds for each in (lane, reference))
+    return others / seconds if common and min(seconds, others) > 0 else None
+
+
 @dataclass
 class RaceMetrics:
-    """Both lanes of a race, and what comes of comparing them over the same number of tokens."""
+    """The lanes of a race, and what comes of comparing them over the same number of tokens.
+
+    speedup, c, v, o and what follows from them are the speculative lane's against the baseline; `of_rival` has the
+    rival's.
+    """
 
     baseline: LaneMetrics = field(default_factory=LaneMetrics)
     speculative: LaneMetrics = field(default_factory=LaneMetrics)
+    rival: LaneMetrics = field(default_factory=LaneMetrics)
 
     @classmethod
     def of(cls, events: Iterable[RaceEvent]) -> RaceMetrics:
@@ -180,22 +215,26 @@ class RaceMetrics:
 
     def add(self, event: RaceEvent) -> None:
         if isinstance(event, LaneEvent):
-            lane = self.baseline if event.lane == "baseline" else self.speculative
-            lane.add(event.event)
+            getattr(self, event.lane).add(event.event)
+
+    @property
+    def of_rival(self) -> RaceMetrics:
+        """The same race with the rival in the place of the speculative lane."""
+        return RaceMetrics(self.baseline, self.rival)
 
     @property
     def common_tokens(self) -> int:
-        """How many tokens both lanes have: they are compared over these."""
-        return min(self.baseline.tokens, self.speculative.tokens)
+        return common_tokens(self.speculative, self.baseline)
 
     @property
     def speedup(self) -> float | None:
-        """Decode seconds of the baseline / of the speculative lane for the same number of tokens, prefill left out."""
-        times = [
-            (lane.seconds_to(self.common_tokens) or 0.0) - lane.prefill_seconds
-            for lane in (self.baseline, self.speculative)
-        ]
-        return times[0] / times[1] if self.common_tokens and min(times) > 0 else None
+        """Speed of the speculative lane / of the baseline."""
+        return relative_speed(self.speculative, self.baseline)
+
+    @property
+    def lead(self) -> float | None:
+        """Speed of the rival / of the speculative lane; needs no baseline."""
+        return relative_speed(self.rival, self.speculative)
 
     @property
     def target_step(self) -> float | None:
@@ -239,12 +278,13 @@ class RaceMetrics:
         """E / (gamma c + v + o), gamma, c, v and o as measured in this run.
 
         E comes from alpha by the formula where the rounds share one gamma above 0; where it varies (lookup finds
-        nothing, a draft ends early) the formula does not hold and the measured tokens per pass take its place.
+        nothing, a draft ends early) or drafts are trees, the formula does not hold and the measured tokens per pass
+        take its place.
         """
         lane, c, v, o = self.speculative, self.c, self.v, self.o
         if lane.alpha is None or lane.tokens_per_pass is None or c is None or v is None or o is None:
             return None
         gamma, rounds = lane.gammas.most_common(1)[0]
-        steady = gamma > 0 and rounds >= _STEADY_SHARE * lane.rounds
+        steady = gamma > 0 and not lane.tree_rounds and rounds >= _STEADY_SHARE * lane.rounds
         expected = theory.expected_tokens(lane.alpha, gamma) if steady else lane.tokens_per_pass
         return theory.speedup(expected, self._draft_steps / lane.rounds, c, v, o)

@@ -1,6 +1,6 @@
-"""Two lanes, one device, own clocks.
+"""Two or three lanes, one device, own clocks.
 
-A lane's clock counts the compute time that the lane has used. Whoever is behind moves next, so at every moment both
+A lane's clock counts the compute time that the lane has used. Whoever is behind moves next, so at every moment all
 lanes have had the same time and the page shows the true relative speed, though they take turns on one device.
 """
 
@@ -21,7 +21,19 @@ from specdemo.decoding.speculative import speculative
 from specdemo.drafters import DRAFTERS, NEEDS, DraftJob, Kind, find_drafter
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.errors import UserError
-from specdemo.events import Event, GreedyCheck, Lane, LaneEvent, Machine, RaceEnd, RaceEvent, RaceStart, Round, Trace
+from specdemo.events import (
+    Event,
+    GreedyCheck,
+    GreedyVerdict,
+    Lane,
+    LaneEvent,
+    Machine,
+    RaceEnd,
+    RaceEvent,
+    RaceStart,
+    Round,
+    Trace,
+)
 from specdemo.models.costs import Costs
 from specdemo.models.device import processor_name
 from specdemo.models.loading import LoadedPair
@@ -29,6 +41,7 @@ from specdemo.models.runner import LanguageModel, chunks
 from specdemo.settings import Settings
 
 _PACKAGES = ("torch", "transformers", "gradio")
+_BADNESS: tuple[GreedyVerdict, ...] = ("identical", "near_tie", "different")
 _NOISE = {"fp32": 2e-3, "bf16": 0.25, "fp16": 0.05}
 """Logit gaps within which two batch shapes may disagree. Measured between one-token and batched passes: 2e-4 in fp32;
 the 16-bit formats have steps of 0.125 and 0.016 at logits between 16 and 32."""
@@ -37,7 +50,7 @@ the 16-bit formats have steps of 0.125 and 0.016 at logits between 16 and 32."""
 def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
     """Run the lanes that `settings.mode` asks for; RaceStart, LaneEvents in the order of the clocks, RaceEnd.
 
-    Setting `stop` ends both lanes before their next model call. Raises UserError for settings that this pair cannot
+    Setting `stop` ends every lane before their next model call. Raises UserError for settings that this pair cannot
     serve. Closing the generator at any point leaves the models as they were.
     """
     lanes = _lanes(loaded, settings, stop)
@@ -45,7 +58,9 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=settings,
         target=loaded.target.info,
-        draft=loaded.draft.info if loaded.draft and "draft" in DRAFTERS[settings.drafter].needs else None,
+        draft=loaded.draft.info
+        if any("draft" in DRAFTERS[name].needs for name in drafters(settings).values())
+        else None,
         machine=machine(loaded.target.device),
     )
     yield RaceStart(trace=trace)
@@ -55,9 +70,8 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
             kept[lane] += [token.id for token in event.emitted]
         yield LaneEvent(lane=lane, event=event)
     check = GreedyCheck(verdict="unchecked")
-    if settings.temperature == 0 and len(kept) == 2 and not stop.is_set():
-        prompt = loaded.tokens.encode(settings.prompt, settings.chat)
-        check = compare_greedy(loaded.target, prompt, kept["baseline"], kept["speculative"])
+    if settings.temperature == 0 and len(kept) > 1 and not stop.is_set():
+        check = _worst(loaded.target, loaded.tokens.encode(settings.prompt, settings.chat), kept)
     yield RaceEnd(check=check)
 
 
@@ -71,6 +85,13 @@ def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event
         if event.type == "end":
             del clocks[lane]
         yield lane, event
+
+
+def drafters(settings: Settings) -> dict[Lane, str]:
+    """Who drafts in which lane."""
+    if settings.mode == "baseline":
+        return {}
+    return {"speculative": settings.drafter} | ({"rival": settings.rival} if settings.rival else {})
 
 
 def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dict[Lane, Iterator[Event]]:
@@ -96,8 +117,8 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
     lanes: dict[Lane, Iterator[Event]] = {}
     if settings.mode != "speculative":
         lanes["baseline"] = baseline(target, request, capacity)
-    if settings.mode != "baseline":
-        kind = _drafter(loaded, settings.drafter, request.typical)
+    for lane, name in drafters(settings).items():
+        kind = _drafter(loaded, name, request.typical)
         costs = loaded.costs_of(kind.needs[0] if kind.needs else "")
         job = DraftJob(
             target,
@@ -111,8 +132,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
             costs,
             TreeShape(settings.depth, settings.nodes, costs.round if settings.auto_gamma else None),
         )
-        policy = _policy(kind, settings, costs)
-        lanes["speculative"] = speculative(target, kind.make(job), request, policy, capacity, settings.drafter)
+        lanes[lane] = speculative(target, kind.make(job), request, _policy(kind, settings, costs), capacity, name)
     return lanes
 
 
@@ -131,6 +151,15 @@ def _policy(kind: Kind, settings: Settings, costs: Costs) -> Policy:
     if kind.is_tree:
         return Fixed(settings.nodes)
     return Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
+
+
+def _worst(target: LanguageModel, prompt: list[int], texts: dict[Lane, list[int]]) -> GreedyCheck:
+    """Every lane's text compared with the first lane's; the worst verdict, and the shortest comparison of the best."""
+    first, *others = texts
+    checks = [
+        compare_greedy(target, prompt, texts[first], texts[lane]).model_copy(update={"lane": lane}) for lane in others
+    ]
+    return min(checks, key=lambda check: (-_BADNESS.index(check.verdict), check.compared))
 
 
 def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], speculative: list[int]) -> GreedyCheck:

@@ -32,6 +32,8 @@ class SamplerSettings(BaseModel):
 class Settings(SamplerSettings):
     """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace.
 
+    rival: the drafter of a third lane, which races the first one's; empty for none, and none beside a baseline alone.
+    The same drafter twice is allowed and shows nothing but the noise of the clocks: it proposes the same drafts.
     gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py). confidence: a draft
     ends where the chance that its next token survives looks smaller; 0 never ends it. depth, nodes: how far a tree of
     drafts reaches and how many a round verifies; with auto_gamma, at most. acceptance: typical is Medusa's rule, for
@@ -42,6 +44,7 @@ class Settings(SamplerSettings):
     chat: bool = True
     pair: str = "smollm2-135m"
     drafter: str = "draft-model"
+    rival: str = ""
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
     auto_gamma: bool = False
     depth: int = Field(5, ge=1, le=MAX_DEPTH)

@@ -12,10 +12,10 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from specdemo.events import Round, Token, Trace
+from specdemo.events import Lane, Trace
 from specdemo.metrics import LaneMetrics, RaceMetrics
 from specdemo.models.loading import LoadedPair
-from specdemo.race import race
+from specdemo.race import drafters, race
 from specdemo.settings import Settings
 
 STYLES = {
@@ -36,40 +36,47 @@ def collect(loaded: LoadedPair, settings: Settings) -> tuple[Trace, RaceMetrics]
 
 
 def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
-    """The speculative lane's text in colours, refused drafts where they fell, and the numbers."""
-    text = Text()
-    for round_ in trace.rounds("speculative"):
-        for token in _in_order(round_):
-            text.append(token.text, style=STYLES[token.outcome])
-    console.print(text)
-    console.print(table([("", metrics, trace)]))
+    """The text of each lane that drafts in colours, refused drafts where they fell, and the numbers."""
+    racing = drafters(trace.settings)
+    for lane, name in racing.items():
+        if len(racing) > 1:
+            console.rule(name, align="left")
+        text = Text()
+        for round_ in trace.rounds(lane):
+            for token in round_.in_line:
+                text.append(token.text, style=STYLES[token.outcome])
+        console.print(text)
+    rows = [(name if len(racing) > 1 else "", _of(metrics, lane), trace) for lane, name in racing.items()]
+    console.print(table(rows, by="drafter" if len(racing) > 1 else "category", mean_row=False))
 
 
-def _in_order(round_: Round) -> list[Token]:
-    return [*round_.drafted, *([round_.final] if round_.final else [])]
+def _of(metrics: RaceMetrics, lane: Lane) -> RaceMetrics:
+    return metrics.of_rival if lane == "rival" else metrics
 
 
 def run_all(loaded: LoadedPair, base: dict, prompts: list[tuple[str, str]], console: Console) -> None:
-    """Race every prompt and print a row for each category and one for their mean."""
-    rows = [
-        (category, *reversed(collect(loaded, Settings.checked(**base, prompt=prompt))))
+    """Race every prompt and print, for each drafter, a row for each category and one for their mean."""
+    races = [
+        (category, *collect(loaded, Settings.checked(**base, prompt=prompt)))
         for category, prompt in track(prompts, "Racing", console=console)
     ]
-    console.print(table(rows))
+    racing = drafters(races[0][1].settings)
+    for lane, name in racing.items():
+        made = table((category, _of(metrics, lane), trace) for category, trace, metrics in races)
+        made.title = name if len(racing) > 1 else None
+        console.print(made)
 
 
-def table(rows: Iterable[tuple[str, RaceMetrics, Trace]]) -> Table:
-    """Means over the races of each category; tokens per pass and alpha over their sums."""
+def table(rows: Iterable[tuple[str, RaceMetrics, Trace]], by: str = "category", mean_row: bool = True) -> Table:
+    """Means over the races of each category, or of what else they go by; tokens per pass and alpha over their sums."""
     grouped: dict[str, list[tuple[RaceMetrics, Trace]]] = defaultdict(list)
     for category, metrics, trace in rows:
         grouped[category].append((metrics, trace))
-    made = Table(
-        "category", "tokens/pass", "alpha", "baseline tok/s", "speculative tok/s", "speed-up", "predicted", "texts"
-    )
+    made = Table(by, "tokens/pass", "alpha", "baseline tok/s", "speculative tok/s", "speed-up", "predicted", "texts")
     lines = [_line(races) for races in grouped.values()]
     for category, line in zip(grouped, lines, strict=True):
         made.add_row(category, *(f"{value:.2f}" for value in line), _texts(grouped[category]))
-    if len(lines) > 1:
+    if mean_row and len(lines) > 1:
         made.add_section()
         made.add_row("mean", *(f"{mean(column):.2f}" for column in zip(*lines, strict=True)), "")
     return made

@@ -30,6 +30,10 @@ def test_every_command_explains_itself(command: list[str]) -> None:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
 
 
+def test_a_race_in_the_terminal_offers_a_rival() -> None:
+    assert "--rival" in CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+
+
 def test_a_mistake_ends_in_one_sentence_without_a_traceback() -> None:
     done = run("app.py", "--device", "abacus")
     assert done.returncode == 2

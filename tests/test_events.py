@@ -87,6 +87,47 @@ def test_a_round_counts_tested_accepted_and_emitted() -> None:
     assert (round_.tested, round_.accepted, [t.id for t in round_.emitted]) == (2, 1, [1, 4])
 
 
+def tree_round() -> Round:
+    """Two drafts behind the text, the second one accepted; two behind that, both refused; one behind the first."""
+    fates = [
+        ("a", "rejected", 5),
+        ("b", "accepted", 5),
+        ("c", "discarded", 6),
+        ("d", "rejected", 6),
+        ("e", "rejected", 6),
+    ]
+    return Round(
+        round=3,
+        start=5,
+        drafted=[Token(id=i, text=text, outcome=fate, position=at) for i, (text, fate, at) in enumerate(fates)],
+        final=Token(id=9, text="z", outcome="resampled", position=6),
+        parents=[-1, -1, 0, 1, 1],
+        draft_seconds=0.01,
+        verify_seconds=0.05,
+        overhead_seconds=0.001,
+        clock=0.2,
+    )
+
+
+def test_a_line_of_text_shows_of_a_tree_what_it_gained_and_the_first_refusal_where_the_target_chose() -> None:
+    assert "".join(token.text for token in tree_round().in_line) == "bdz"
+    assert [token.text for token in example_round().in_line] == ["a", "<b>", "🦜", "日"]
+    bonus = tree_round().model_copy(update={"final": Token(id=9, text="z", outcome="bonus", position=7)})
+    assert "".join(token.text for token in bonus.in_line) == "bz"
+
+
+def test_a_round_knows_how_deep_it_drafted() -> None:
+    assert (tree_round().depth, example_round().depth) == (2, 3)
+
+
+def test_a_trace_from_before_rivals_and_trees_still_loads() -> None:
+    data = json.loads(example_trace().to_json())
+    del data["settings"]["rival"]
+    assert "parents" not in data["lanes"]["speculative"][2]
+    assert "lane" not in data["check"]
+    assert Trace.from_json(json.dumps(data)) == example_trace()
+
+
 def test_a_race_end_defaults_nothing() -> None:
     with pytest.raises(ValidationError):
         RaceEnd()

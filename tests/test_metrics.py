@@ -141,3 +141,41 @@ def test_runs_are_pooled_by_adding_them_up() -> None:
     assert both.alpha == one.alpha
     assert both.expected_alpha == pytest.approx(one.expected_alpha)
     assert both.gammas[4] == 2 * one.gammas[4]
+
+
+def lane_of(rounds: int, tokens: int, seconds: float, tree: bool = False) -> LaneMetrics:
+    """Rounds of `tokens` tokens that take `seconds` each."""
+    lane, clock = LaneMetrics(), 0.0
+    for i in range(rounds):
+        clock += seconds
+        event = a_round(i, lane.tokens, tokens - 1, tokens - 1, clock, verify=seconds)
+        lane.add(event.model_copy(update={"parents": list(range(-1, tokens - 2))}) if tree else event)
+    return lane
+
+
+def test_each_lane_that_drafts_is_compared_with_the_baseline_and_the_rival_with_the_first() -> None:
+    race = RaceMetrics(lane_of(30, 1, 1.0), lane_of(15, 2, 1.0), lane_of(10, 3, 2.0))
+    assert race.speedup == pytest.approx(2.0)
+    assert race.of_rival.speedup == pytest.approx(1.5)
+    assert race.of_rival.round_cost == pytest.approx(2.0)
+    assert race.lead == pytest.approx(0.75)
+    alone = RaceMetrics(speculative=race.speculative, rival=race.rival)
+    assert (alone.speedup, alone.of_rival.speedup) == (None, None)
+    assert alone.lead == race.lead
+
+
+def test_a_race_sorts_events_by_lane() -> None:
+    race = RaceMetrics.of(
+        LaneEvent(lane=lane, event=a_round(0, 0, 0, 0, 1.0)) for lane in ("rival", "baseline", "rival")
+    )
+    assert (race.baseline.rounds, race.speculative.rounds, race.rival.rounds) == (1, 0, 2)
+
+
+def test_trees_have_a_mean_size_and_no_formula() -> None:
+    race = RaceMetrics(lane_of(30, 1, 1.0), lane_of(8, 4, 1.0, tree=True))
+    lane = race.speculative
+    assert (lane.nodes_per_tree, lane.depth_per_tree) == (3, 3)
+    assert (race.baseline.nodes_per_tree, race.baseline.depth_per_tree) == (None, None)
+    lane.accepted -= 6  # alpha would say less by the formula, but tokens per pass are what they are
+    assert race.predicted_speedup == pytest.approx(4.0)
+    assert LaneMetrics.pooled([lane, lane]).nodes_per_tree == 3

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specdemo.errors import UserError
-from specdemo.events import End, Event, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start, Trace
+from specdemo.events import End, Event, GreedyCheck, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start, Trace
 from specdemo.metrics import RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.models.pairs import Pair
@@ -60,11 +60,12 @@ def lane(step: float, rounds: int) -> Iterator[Event]:
 
 
 def test_the_lane_behind_on_its_own_clock_moves_next() -> None:
-    clocks = {"baseline": 0.0, "speculative": 0.0}
-    for name, event in interleave({"baseline": lane(0.3, 40), "speculative": lane(0.1, 120)}):
+    clocks = {"baseline": 0.0, "speculative": 0.0, "rival": 0.0}
+    lanes = {"baseline": lane(0.3, 40), "speculative": lane(0.1, 120), "rival": lane(0.2, 60)}
+    for name, event in interleave(lanes):
         assert clocks[name] <= min(clocks.values())
         clocks[name] = getattr(event, "clock", 0.0)
-        # At any moment both lanes have had the same compute time, to within one step of the slower.
+        # At any moment all lanes have had the same compute time, to within one step of the slower.
         assert max(clocks.values()) - min(clocks.values()) < 0.3 + 1e-9
         if isinstance(event, End):
             break
@@ -80,6 +81,60 @@ def test_a_mode_runs_its_lanes(mode: str, lanes: set[str]) -> None:
     assert isinstance(events[-1], RaceEnd)
     assert {event.lane for event in events if isinstance(event, LaneEvent)} == lanes
     assert events[-1].check.verdict == ("identical" if mode == "race" else "unchecked")
+
+
+@pytest.mark.parametrize(
+    ("mode", "lanes"),
+    [
+        ("race", {"baseline", "speculative", "rival"}),
+        ("speculative", {"speculative", "rival"}),
+        ("baseline", {"baseline"}),
+    ],
+)
+def test_a_rival_races_wherever_there_is_something_to_race(mode: str, lanes: set[str]) -> None:
+    events = run(tiny_pair(), settings(mode=mode, rival="prompt-lookup"))
+    starts = {e.lane: e.event.drafter for e in events if isinstance(e, LaneEvent) and isinstance(e.event, Start)}
+    assert set(starts) == lanes
+    assert starts.get("speculative") == ("draft-model" if "speculative" in lanes else None)
+    assert starts.get("rival") == ("prompt-lookup" if "rival" in lanes else None)
+    trace = Trace.of(events)
+    assert len({trace.text(lane) for lane in lanes}) == 1
+    assert trace.check.verdict == ("identical" if len(lanes) > 1 else "unchecked")
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_the_same_drafter_twice_is_two_drafters() -> None:
+    events = run(tiny_pair(), settings(rival="draft-model", temperature=0.8))
+    trace = Trace.of(events)
+    rounds = [[r.drafted for r in trace.rounds(lane)] for lane in ("speculative", "rival")]
+    assert rounds[0] == rounds[1] != []
+
+
+def test_a_rival_that_the_pair_cannot_serve_is_refused() -> None:
+    with pytest.raises(UserError, match="no drafter 'crystal-ball'"):
+        run(tiny_pair(), settings(rival="crystal-ball"))
+    with pytest.raises(UserError, match="no draft model"):
+        run(tiny_pair(draft=False), settings(drafter="prompt-lookup", rival="draft-model"))
+
+
+def test_a_trace_names_the_draft_model_whoever_of_the_two_uses_it() -> None:
+    heads = [run(tiny_pair(), settings(drafter="prompt-lookup", rival=rival))[0].trace for rival in ("", "draft-model")]
+    assert [head.draft is not None for head in heads] == [False, True]
+
+
+@pytest.mark.parametrize("wrong", ["speculative", "rival"])
+def test_the_worst_text_is_told_and_its_lane_named(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[list[int]] = []
+
+    def compare(target, prompt, plain, other) -> GreedyCheck:
+        texts.append(other)
+        bad = len(texts) == ["speculative", "rival"].index(wrong) + 1
+        return GreedyCheck(verdict="near_tie" if bad else "identical", compared=len(plain))
+
+    monkeypatch.setattr("specdemo.race.compare_greedy", compare)
+    check = run(tiny_pair(), settings(rival="prompt-lookup"))[-1].check
+    assert (check.verdict, check.lane) == ("near_tie", wrong)
+    assert len(texts) == 2
 
 
 def test_a_race_can_be_kept_as_a_trace_and_read_back() -> None:

@@ -39,6 +39,24 @@ def test_a_table_has_a_line_for_each_category_and_their_mean(tmp_path: Path) -> 
     assert all(word in shown for word in ("x", "y", "mean", "1 identical"))
 
 
+def test_a_rival_has_its_own_text_and_its_own_line() -> None:
+    trace, metrics = terminal.collect(tiny_pair(), settings(rival="prompt-lookup"))
+    out = console()
+    terminal.show(trace, metrics, out)
+    shown = out.file.getvalue()
+    assert shown.count("draft-model") == shown.count("prompt-lookup") == 2  # over its text, and in the table
+    assert f"{metrics.of_rival.speculative.tokens_per_pass:.2f}" in shown
+
+
+def test_over_many_prompts_each_drafter_has_a_table() -> None:
+    out = console()
+    base = settings(rival="prompt-lookup").model_dump(exclude={"prompt"})
+    terminal.run_all(tiny_pair(), base, [("x", "a b"), ("y", "c")], out)
+    shown = out.file.getvalue()
+    assert shown.index("draft-model") < shown.index("prompt-lookup")
+    assert shown.count("mean") == 2
+
+
 @pytest.mark.parametrize("line", ["not json", '{"category": "x"}', "[1]"])
 def test_a_bad_line_of_a_prompts_file_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "p.jsonl"

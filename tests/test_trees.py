@@ -12,8 +12,9 @@ import specdemo.sampling as sampling
 from specdemo.decoding.gamma import Auto, Fixed
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
+from specdemo.decoding.text import TextStream
 from specdemo.drafters.base import Proposal
-from specdemo.events import Round
+from specdemo.events import Draft, Round
 from specdemo.models.costs import Costs
 from specdemo.models.lean_runner import LeanRunner
 from specdemo.models.runner import LanguageModel
@@ -197,6 +198,32 @@ def test_greedy_trees_write_the_plain_text_and_tell_every_nodes_fate() -> None:
             parent = tree.parents[i]
             assert tested <= (parent == ROOT or round_.drafted[parent].outcome == "accepted")
     assert seen >= {"accepted", "rejected", "discarded"}
+
+
+def test_a_draft_tells_its_tree_before_the_verdict_each_text_behind_its_own_ancestors() -> None:
+    pieces = (b"a", b"\xe6", b"\x97", b"\xa5", b"b")  # three tokens make one character, in this order alone
+
+    def decode(ids: list[int]) -> str:
+        return b"".join(pieces[i] for i in ids).decode(errors="replace")
+
+    sampler, prompt = SamplerSettings(temperature=1.2), prompt_of(5)
+    drafter = TreeOfSamples(DRAFT.lean, sampler, 0, (3, 3, 2), "without replacement")
+    request = Request(prompt, sampler, 40, decode=decode, record=True)
+    text, as_a_chain = TextStream(decode, prompt), []
+    draft = None
+    for event in speculative(TARGET.lean, drafter, request, Fixed(3), 96):
+        if isinstance(event, Draft):
+            draft = event
+        if isinstance(event, Round):
+            if event.drafted:
+                ids = [token.id for token in event.drafted]
+                tree = Tree(tuple(draft.parents))
+                assert draft.parents == event.parents
+                assert draft.texts == [text.peek([ids[i] for i in tree.path(node)])[-1] for node in range(len(ids))]
+                as_a_chain.append(draft.texts == text.peek(ids))
+            for token in event.emitted:
+                text.push(token.id)
+    assert not all(as_a_chain)
 
 
 def test_a_tree_larger_than_the_room_left_is_cut() -> None:

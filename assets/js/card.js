@@ -26,6 +26,11 @@ export class Card {
     this.root.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
   }
 
+  // The token that was pointed at may have left the page.
+  drop() {
+    if (!this.card.hidden && !this.anchor.isConnected) this.hide();
+  }
+
   lists(id, top) {
     if (id !== this.wanted || !top || this.card.hidden) return;
     const lists = document.createElement("div");
@@ -39,7 +44,7 @@ export class Card {
   }
 
   #point(event) {
-    const row = event.target.closest(".sd-round, .round");
+    const row = event.target.closest(".sd-round, .round, .sd-tree-round");
     const span = event.target.closest(".tok[data-key]");
     if (!row) return;
     this.hide();

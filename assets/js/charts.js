@@ -8,6 +8,8 @@ const MOST_POINTS = 400; // drawn per line; longer series are thinned
 const RATE_SECONDS = 1.0; // a rate is taken over about this long
 const STEPS = [10, 20, 30, 50, 80, 120, 160, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800];
 
+const LANES = ["baseline", "speculative", "rival"];
+const byLane = (make) => Object.fromEntries(LANES.map((lane) => [lane, make()]));
 const stepUp = (value, steps = STEPS) => steps.find((step) => value <= step) ?? Math.ceil(value / 1000) * 1000;
 
 export class Charts {
@@ -24,29 +26,29 @@ export class Charts {
 
   clear() {
     this.zoomed = {};
-    this.rounds = [];
-    this.totals = { tested: 0, accepted: 0, expected: 0, tokens: 0 };
-    this.rates = { baseline: { x: [], y: [] }, speculative: { x: [], y: [] } };
-    this.bursts = { baseline: [], speculative: [] };
+    this.rounds = { speculative: [], rival: [] };
+    this.totals = byLane(() => ({ tested: 0, accepted: 0, expected: 0, tokens: 0 }));
+    this.rates = byLane(() => ({ x: [], y: [] }));
+    this.bursts = byLane(() => []);
     this.draw();
   }
 
   add(rounds) {
     for (const round of rounds) {
-      if (round.lane === "speculative") this.#addRound(round);
+      if (this.rounds[round.lane]) this.#addRound(round);
       this.#addRate(round);
     }
     this.drawSoon();
   }
 
   #addRound(round) {
-    const totals = this.totals;
+    const totals = this.totals[round.lane];
     totals.tested += round.tested;
     totals.accepted += round.accepted;
     totals.expected += round.expected;
     totals.tokens += round.emitted.length;
     const x = round.n + 1;
-    this.rounds.push({
+    this.rounds[round.lane].push({
       x,
       own: round.tested ? round.accepted / round.tested : null,
       alpha: totals.tested ? totals.accepted / totals.tested : null,
@@ -107,18 +109,18 @@ export class Charts {
   }
 
   _alpha(colour) {
-    const points = thin(this.rounds);
+    const points = thin(this.rounds.speculative);
     const pick = (key) => points.map((point) => point[key]);
     const x = pick("x");
-    const end = stepUp(this.rounds.length);
     return {
       data: [
         { x, y: pick("own"), name: text("line_round"), mode: "markers", marker: { size: 5, color: colour("muted"), opacity: 0.55 } },
         { x, y: pick("alpha"), name: text("line_alpha"), mode: "lines", line: { color: colour("accepted"), width: 2.5 } },
         { x, y: pick("expected"), name: text("line_expected"), mode: "lines", line: { color: colour("ink"), width: 1.5, dash: "dash" } },
+        ...this.#rivalLine("alpha", text("line_rival_alpha"), colour),
       ],
       layout: {
-        xaxis: { range: [0.5, end + 0.5], title: text("axis_round") },
+        xaxis: { range: [0.5, this.#lastRound() + 0.5], title: text("axis_round") },
         yaxis: { range: [-0.04, 1.04], tickvals: [0, 0.5, 0.7, 1] },
         shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.7, y1: 0.7, line: { dash: "dot", width: 1, color: colour("muted") } }],
       },
@@ -126,14 +128,15 @@ export class Charts {
   }
 
   _rate(colour) {
-    const { baseline, speculative } = this.rates;
-    const longest = Math.max(baseline.x.at(-1) ?? 0, speculative.x.at(-1) ?? 0);
-    const fastest = Math.max(0, ...baseline.y, ...speculative.y);
+    const { baseline, speculative, rival } = this.rates;
+    const longest = Math.max(...LANES.map((lane) => this.rates[lane].x.at(-1) ?? 0));
+    const fastest = Math.max(0, ...LANES.flatMap((lane) => this.rates[lane].y));
     const line = (rates, name, options) => ({ ...thinned(rates), name, mode: "lines", line: { width: 2.5, ...options } });
     return {
       data: [
         line(baseline, text("baseline"), { color: colour("muted") }),
         line(speculative, text("speculative"), { color: colour("accepted") }),
+        ...(this.#hasRival() ? [line(rival, text("rival"), { color: colour("rival"), dash: "dashdot" })] : []),
       ],
       layout: {
         xaxis: { range: [0, stepUp(longest, [2, 5, ...STEPS])], title: text("axis_seconds") },
@@ -143,20 +146,38 @@ export class Charts {
   }
 
   _round(colour) {
-    const points = thin(this.rounds);
+    const points = thin(this.rounds.speculative);
     const x = points.map((point) => point.x);
-    const most = Math.max(4, ...points.map((point) => point.tokens));
+    const most = Math.max(4, ...points.map((point) => point.tokens), ...this.rounds.rival.map((point) => point.mean));
     return {
       data: [
         { x, y: points.map((point) => point.tokens), name: text("line_round"), type: "bar", marker: { color: colour("bonus"), opacity: 0.6 } },
         { x, y: points.map((point) => point.mean), name: text("line_mean"), mode: "lines", line: { color: colour("ink"), width: 2 } },
+        ...this.#rivalLine("mean", text("line_rival_mean"), colour),
       ],
       layout: {
-        xaxis: { range: [0.5, stepUp(this.rounds.length) + 0.5], title: text("axis_round") },
+        xaxis: { range: [0.5, this.#lastRound() + 0.5], title: text("axis_round") },
         yaxis: { range: [0, most + 0.6], dtick: most > 8 ? 4 : 1 },
         bargap: 0.25,
       },
     };
+  }
+
+  // Known before its first round, so that legends do not grow during a run.
+  #hasRival() {
+    return this.root.dataset.lanes !== "pair";
+  }
+
+  // The rival's line in a chart of the speculative lane's rounds; none without a rival.
+  #rivalLine(key, name, colour) {
+    if (!this.#hasRival()) return [];
+    const points = thin(this.rounds.rival);
+    const line = { color: colour("rival"), width: 2.5, dash: "dashdot" };
+    return [{ x: points.map((point) => point.x), y: points.map((point) => point[key]), name, mode: "lines", line }];
+  }
+
+  #lastRound() {
+    return stepUp(Math.max(this.rounds.speculative.length, this.rounds.rival.length));
   }
 
   #layout(colour, layout) {

@@ -1,6 +1,6 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
-import { tokenSpan } from "./tokens.js";
+import { firstChain, tokenSpan } from "./tokens.js";
 import { count, milliseconds, percent, rate, ratio } from "./format.js";
 import { text } from "./words.js";
 
@@ -28,6 +28,7 @@ export class Lane {
     this.box.replaceChildren(this.empty);
     this.#say(message);
     this.element.classList.toggle("off", message === "not_run");
+    this.element.classList.remove("trees");
     for (const figure of this.element.querySelectorAll("[data-n]")) figure.textContent = figure.dataset.n === "ending" ? "" : "–";
     this.#setProgress();
   }
@@ -45,16 +46,16 @@ export class Lane {
     if (!this.parts.length) this.#say("reading", { a: count(done), b: count(total) });
   }
 
-  ghost(texts) {
+  ghost({ texts, parents }) {
     this.#append(() => {
       this.#dropGhost();
       this.ghostSpan = document.createElement("span");
       this.ghostSpan.className = "ghosts";
       this.ghostSpan.setAttribute("aria-hidden", "true");
-      texts.forEach((piece) => {
+      firstChain(texts.length, parents).forEach((node) => {
         const span = document.createElement("span");
         span.className = "tok ghost dropped";
-        span.textContent = piece.replaceAll("\n", "↵");
+        span.textContent = texts[node].replaceAll("\n", "↵");
         this.ghostSpan.append(span);
       });
       return [this.ghostSpan];
@@ -68,7 +69,7 @@ export class Lane {
         const group = document.createElement("span");
         group.className = "round";
         group.dataset.round = round.key;
-        round.tokens.forEach((token, index) => group.append(tokenSpan(token, round.key, index)));
+        round.inLine.forEach((index) => group.append(tokenSpan(round.tokens[index], round.key, index)));
         round.emitted.forEach((token) => this.parts.push(token.text));
         this.tokens += round.emitted.length;
         return group;
@@ -98,11 +99,21 @@ export class Lane {
       alpha: percent(n.alpha),
       expected_alpha: percent(n.expected_alpha),
       draft_acceptance: percent(n.draft_acceptance),
+      nodes: n.nodes == null ? "–" : `${n.nodes.toFixed(n.nodes < 10 ? 1 : 0)} · ${n.depth.toFixed(1)}`,
     };
+    this.element.classList.toggle("trees", n.nodes != null);
     for (const figure of this.element.querySelectorAll("[data-n]")) {
       const value = shown[figure.dataset.n];
       if (value !== undefined && figure.textContent !== value) figure.textContent = value;
     }
+  }
+
+  // How fast the lane is against the baseline, where each lane says it for itself.
+  versus(speedup, word, over) {
+    const [number, label, small] = this.element.querySelector(".sd-versus").children;
+    number.textContent = `${ratio(speedup)}×`;
+    label.textContent = word;
+    small.textContent = over;
   }
 
   #say(key, values = {}) {

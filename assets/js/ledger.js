@@ -7,9 +7,14 @@ import { text } from "./words.js";
 const KEPT = 200; // rows on the page; the trace keeps them all
 
 export class Ledger {
-  constructor(element) {
+  // open(key) is told which row was clicked.
+  constructor(element, open) {
     this.box = element;
     this.empty = element.firstElementChild;
+    element.addEventListener("click", (event) => {
+      const row = event.target.closest(".sd-round");
+      if (row) open(row.dataset.round);
+    });
     this.clear();
   }
 
@@ -33,6 +38,17 @@ export class Ledger {
     while (this.box.childElementCount > KEPT) this.box.lastElementChild.remove();
     if (stays) this.box.scrollTop += this.box.scrollHeight - stays;
   }
+
+  // Marks the row of a round that is looked at, and brings it into the list's window; no key marks none.
+  mark(key) {
+    this.box.querySelector(".marked")?.classList.remove("marked");
+    const row = key && this.box.querySelector(`[data-round="${key}"]`);
+    if (!row) return;
+    row.classList.add("marked");
+    const { top, bottom } = this.box.getBoundingClientRect();
+    const at = row.getBoundingClientRect();
+    if (at.top < top || at.bottom > bottom) this.box.scrollTop += at.top - top;
+  }
 }
 
 function row(round) {
@@ -40,16 +56,32 @@ function row(round) {
   element.className = "sd-round";
   element.dataset.round = round.key;
   element.append(cell("sd-round-n", round.n + 1));
+  element.title = text("open_round");
   const chips = cell("sd-chips");
-  round.tokens.forEach((token, index) => {
-    if (token === round.final && round.draftedCount) {
-      const arrow = document.createElement("i");
-      arrow.textContent = "→";
-      chips.append(arrow);
-    }
-    chips.append(tokenSpan(token, round.key, index, { chip: true }));
-  });
+  if (round.parents) chips.append(note(text("tree_shape", { a: round.draftedCount, b: round.depth })));
+  for (const index of asTested(round)) chips.append(tokenSpan(round.tokens[index], round.key, index, { chip: true }));
+  if (round.final) {
+    if (round.draftedCount) chips.append(note("→"));
+    chips.append(tokenSpan(round.final, round.key, round.draftedCount, { chip: true }));
+  }
+  const untested = round.draftedCount - round.tested;
+  if (round.parents && untested) chips.append(note(text("more_discarded", { a: untested })));
   element.append(chips, cost(round));
+  return element;
+}
+
+// A chain's drafts as they stand; of a tree those that were tested, in that order. Its others are many and say little:
+// they are counted here and shown by the tree.
+function asTested(round) {
+  const indices = [...Array(round.draftedCount).keys()];
+  if (!round.parents) return indices;
+  const tested = indices.filter((index) => round.tokens[index].outcome !== "discarded");
+  return tested.sort((a, b) => round.tokens[a].position - round.tokens[b].position || a - b);
+}
+
+function note(content) {
+  const element = document.createElement("i");
+  element.textContent = content;
   return element;
 }
 

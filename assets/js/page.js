@@ -9,22 +9,33 @@ import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
 import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { unpackRound } from "./tokens.js";
+import { TreeView, undecided } from "./tree.js";
 import { language, relabel, setLanguage, setTexts, text } from "./words.js";
 
 const here = new URL(".", import.meta.url);
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
-const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null };
+const DRAFTING = ["speculative", "rival"];
+// chosen: the settings in the controls; raced: those of the run on the page; watched: the lane whose rounds are listed.
+const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
 let send = () => {}; // triggers a Gradio event of the feed: halt, leave or ask
 
 export function mountStage({ element, props }) {
   setTexts(props.texts, props.labels);
   page.defaults = props.defaults;
+  page.chosen ??= props.defaults;
+  page.drafters = props.drafters;
+  page.byLane = { speculative: [], rival: [] };
   page.stage = element.querySelector("#sd-stage");
   page.lanes = Object.fromEntries([...page.stage.querySelectorAll(".sd-lane")].map((node) => [node.dataset.lane, new Lane(node)]));
-  page.ledger = new Ledger(page.stage.querySelector("#sd-rows"));
+  page.ledger = new Ledger(page.stage.querySelector("#sd-rows"), openRound);
   page.charts = new Charts(page.stage, new URL("../plotly.min.js", here).href);
   page.card = new Card(page.stage, page.stage.querySelector("#sd-card"), (key) => page.rounds.get(key), (q) => send("ask", q));
-  if (matchMedia("(max-width: 700px)").matches) page.stage.querySelector("#sd-ledger").open = false;
+  page.tree = new TreeView(page.stage.querySelector("#sd-tree"), {
+    looked: (key) => page.ledger.mark(key),
+    redrawn: () => page.card.drop(),
+  });
+  if (matchMedia("(max-width: 700px)").matches) page.stage.querySelectorAll("details").forEach((folded) => (folded.open = false));
+  page.stage.querySelector("#sd-watch").addEventListener("change", (event) => watchLane(event.target.value));
   page.stage.querySelector("#sd-dropped").addEventListener("change", (event) => {
     page.stage.classList.toggle("hide-dropped", !event.target.checked);
   });
@@ -33,6 +44,7 @@ export function mountStage({ element, props }) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
   });
   applyPreferences();
+  arrange();
   show();
 }
 
@@ -73,7 +85,10 @@ export function mountStatus(channel) {
 window.specdemo = {
   page,
   remember(names, values) {
-    if (page.defaults) history.replaceState(null, "", address(names, values, page.defaults));
+    page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    if (!page.defaults) return;
+    history.replaceState(null, "", address(names, values, page.defaults));
+    arrange();
   },
   stop() {
     if (page.phase === "queued") {
@@ -101,20 +116,26 @@ function begin() {
 
 function reset() {
   page.rounds.clear();
-  page.verdict = page.check = page.speed = null;
+  page.verdict = page.check = page.speed = page.raced = null;
   Object.values(page.lanes).forEach((lane) => lane.clear());
+  for (const lane of DRAFTING) page.byLane[lane] = [];
   page.ledger.clear();
+  page.tree.watch(page.byLane[page.watched]);
   page.charts.clear();
+  arrange();
   showSpeed();
   showVerdict();
 }
 
 function apply(delta) {
   if (delta.start) {
+    const { mode, rival } = (page.raced = delta.start);
+    const runs = { baseline: mode !== "speculative", speculative: mode !== "baseline", rival: Boolean(rival) };
     for (const [name, lane] of Object.entries(page.lanes)) {
-      if (delta.start.mode !== "race" && delta.start.mode !== name) lane.clear("not_run");
-      else lane.start(delta.start.max_tokens);
+      if (runs[name]) lane.start(delta.start.max_tokens);
+      else if (name !== "rival") lane.clear("not_run");
     }
+    arrange();
   }
   for (const [name, lane] of Object.entries(page.lanes)) if (delta[name]) applyLane(lane, delta[name]);
   if (delta.numbers) {
@@ -138,15 +159,56 @@ function applyLane(lane, news) {
     rounds.forEach((round) => page.rounds.set(round.key, round));
     lane.rounds(rounds);
     page.charts.add(rounds);
-    if (lane.name === "speculative") page.ledger.add(rounds);
+    page.byLane[lane.name]?.push(...rounds);
+    if (lane.name === page.watched) page.ledger.add(rounds);
   }
   if (news.ghost) lane.ghost(news.ghost);
+  if (lane.name === page.watched && (news.rounds || news.ghost || news.end)) {
+    page.tree.advance(news.ghost ? undecided(news.ghost) : null, Boolean(news.end));
+  }
   if (news.end) lane.end(news.end);
+}
+
+// How the lanes stand: "pair" (baseline and speculative), "three", or "rivals" (two drafters without a baseline). The
+// run on the page decides; where it had no rival and one is chosen now, the new lane shows up beside it.
+function arrange() {
+  const kind = ({ mode, rival }) => (!rival || mode === "baseline" ? "pair" : mode === "race" ? "three" : "rivals");
+  let shown = kind(page.raced ?? page.chosen);
+  if (shown === "pair" && page.raced && !BUSY.has(page.phase) && kind(page.chosen) !== "pair") {
+    shown = page.raced.mode === "speculative" ? kind(page.chosen) : "three";
+  }
+  const before = page.stage.dataset.lanes;
+  page.stage.dataset.lanes = shown;
+  const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
+  for (const node of page.stage.querySelectorAll(".sd-drafter")) {
+    const id = drafters[node.dataset.of];
+    node.textContent = page.drafters[id] ?? id;
+  }
+  if (shown === "pair" && page.watched !== "speculative") watchLane("speculative");
+  if (before !== shown) {
+    showSpeed();
+    page.charts.drawSoon();
+  }
+}
+
+// Ledger and tree show one lane's rounds.
+function watchLane(name) {
+  page.watched = name;
+  page.stage.querySelector(`#sd-watch [value="${name}"]`).checked = true;
+  page.ledger.clear();
+  page.ledger.add(page.byLane[name]);
+  page.tree.watch(page.byLane[name], page.lanes[name].reason !== null);
+}
+
+function openRound(key) {
+  page.tree.open(page.byLane[page.watched].findIndex((round) => round.key === key));
+  page.tree.view.scrollIntoView({ block: "nearest" });
 }
 
 function setPhase(phase, details = {}) {
   if (phase === "running" && page.phase === "stopping") return; // the last updates before a stop takes effect
   Object.assign(page, { phase, details, note: null });
+  arrange();
   show();
 }
 
@@ -192,12 +254,18 @@ function sentence() {
 }
 
 function showSpeed() {
-  const { speedup, common } = page.speed ?? {};
-  const word = speedup == null ? "speedup" : speedup >= 1.02 ? "faster" : speedup <= 0.98 ? "slower" : "equal";
+  const numbers = page.speed ?? {};
+  const duel = page.stage.dataset.lanes === "rivals";
+  const { speedup, common } = (duel ? numbers.lead : numbers.speculative) ?? {};
+  const word = comparison(speedup);
+  const over = ({ speedup, common } = {}) => (speedup == null ? "" : text("over", { n: common }));
   document.getElementById("sd-speedup").textContent = `${ratio(speedup)}×`;
-  document.getElementById("sd-speedup-word").textContent = text(word);
-  document.getElementById("sd-speedup-over").textContent = speedup == null ? "" : text("over", { n: common });
+  document.getElementById("sd-speedup-word").textContent = text(duel && (word === "faster" || word === "slower") ? `rival_${word}` : word);
+  document.getElementById("sd-speedup-over").textContent = over({ speedup, common });
+  for (const name of DRAFTING) page.lanes[name].versus(numbers[name]?.speedup, text(comparison(numbers[name]?.speedup)), over(numbers[name]));
 }
+
+const comparison = (speedup) => (speedup == null ? "speedup" : speedup >= 1.02 ? "faster" : speedup <= 0.98 ? "slower" : "equal");
 
 function showVerdict() {
   document.getElementById("sd-verdict").classList.toggle("empty", !page.verdict);
@@ -233,6 +301,7 @@ function speak(chosen) {
   show();
   showSpeed();
   showVerdict();
+  page.tree.draw();
   page.charts.draw();
 }
 

@@ -20,6 +20,9 @@ export function unpackRound(lane, packed) {
     key: `${lane}-${packed.n}`,
     tokens,
     final,
+    parents: packed.parents, // of a tree; none for a chain
+    depth: packed.depth,
+    inLine: packed.parents ? besideText(tokens, final) : tokens.map((_, index) => index),
     emitted,
     draftedCount: drafted.length,
     tested: tested.length,
@@ -29,6 +32,23 @@ export function unpackRound(lane, packed) {
     verify: packed.verify,
     clock: packed.clock,
   };
+}
+
+// Of a tree a line of text can show what was accepted, the first draft that was refused where the target's own token
+// stands, and that token: the others stood beside the text. Indices, as for all tokens of a round.
+function besideText(tokens, final) {
+  const refused = tokens.findIndex((token) => token.outcome === "rejected" && token.position === final?.position);
+  return tokens.flatMap((token, index) =>
+    token === final || token.outcome === "accepted" || token.outcome === "cut" || index === refused ? [index] : [],
+  );
+}
+
+// A draft's first nodes from the text outwards: all of a chain; of a tree the way of the drafter's first choices.
+export function firstChain(count, parents) {
+  if (!parents) return [...Array(count).keys()];
+  const chain = [];
+  for (let node = parents.indexOf(-1); node >= 0; node = parents.indexOf(node)) chain.push(node);
+  return chain;
 }
 
 // A dropped token is shown but is not text, so a line break in it must not break the line.

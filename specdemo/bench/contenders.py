@@ -13,7 +13,7 @@ from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import race
 from specdemo.settings import Settings
-from specdemo.ui.host import Status
+from specdemo.ui.host import DrafterInfo, Status
 from specdemo.ui.stream import Run, Streamer
 
 
@@ -70,13 +70,13 @@ class OnThePage:
 
     name: str
     lane: Lane
-    rival: Ours
+    alone: Ours
     """The speculative lane of the race."""
 
     def write(self, settings: Settings) -> Written:
-        shown = self.rival.settings(settings).model_copy(update={"mode": "race", "record": True})
+        shown = self.alone.settings(settings).model_copy(update={"mode": "race", "record": True})
         run = Run(shown)
-        for _ in Streamer(_Ready(self.rival.loaded)).updates(run):
+        for _ in Streamer(_Ready(self.alone.loaded)).updates(run):
             pass
         trace = run.trace()
         assert trace is not None
@@ -94,6 +94,9 @@ class _Ready:
 
     def status(self) -> Status:
         return Status(message="", fraction=None, ready=True)
+
+    def drafters(self) -> list[DrafterInfo]:
+        return []  # nobody reads what they are called
 
     def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
         return race(self.loaded, settings, stop)

@@ -123,16 +123,16 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
 def drafted_tokens(done: Pass, kept: int, transcript: Transcript) -> list[Token]:
     """Every draft with what became of it; the first `kept` of the path entered the text, fewer than were accepted where
     an end of text lies among them. To be called before the transcript's text moves on."""
-    pieces = _pieces(done, transcript)
-    return [_drafted(done, kept, transcript, i, piece) for i, piece in enumerate(pieces)]
+    texts = pieces(done.drafts, done.tree, transcript)
+    return [_drafted(done, kept, transcript, i, piece) for i, piece in enumerate(texts)]
 
 
-def _pieces(done: Pass, transcript: Transcript) -> list[str]:
+def pieces(drafts: list[int], tree: Tree | None, transcript: Transcript) -> list[str]:
     """The text of each draft where it stands: in a tree, behind its own ancestors."""
-    if done.tree is None:
-        return transcript.text.peek(done.drafts)
-    paths = [done.tree.path(i) for i in range(len(done.drafts))]
-    return [transcript.text.peek([done.drafts[i] for i in path])[-1] for path in paths]
+    if tree is None:
+        return transcript.text.peek(drafts)
+    paths = [tree.path(i) for i in range(len(drafts))]
+    return [transcript.text.peek([drafts[i] for i in path])[-1] for path in paths]
 
 
 def target_token(transcript: Transcript, token: int, outcome: Outcome, p: float, top: TopLists | None) -> Token:

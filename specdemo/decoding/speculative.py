@@ -13,7 +13,7 @@ import torch
 
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.gamma import Policy
-from specdemo.decoding.recording import Pass, decide, drafted_tokens, target_token, top_lists
+from specdemo.decoding.recording import Pass, decide, drafted_tokens, pieces, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter, Proposal
 from specdemo.events import Draft, Event, Outcome, Round, Start, Token
@@ -54,8 +54,8 @@ def speculative(
         proposal = proposal.first(runner.capacity - n)  # a tree has more nodes than it is deep
         clock.stop()
         if request.record and len(proposal):
-            texts = transcript.text.peek(proposal.ids.tolist())
-            yield Draft(round=transcript.rounds, start=start, texts=texts, clock=clock.seconds)
+            texts, parents = pieces(proposal.ids.tolist(), proposal.tree, transcript), _parents(proposal)
+            yield Draft(round=transcript.rounds, start=start, texts=texts, parents=parents, clock=clock.seconds)
         if request.stop():
             continue
 
@@ -95,12 +95,16 @@ def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transc
         drafted=drafted,
         final=_final(done, transcript) if len(emitted) > kept else None,
         draft_steps=proposal.steps,
-        parents=None if proposal.tree is None else list(proposal.tree.parents),
+        parents=_parents(proposal),
         draft_seconds=draft_seconds,
         verify_seconds=verify_seconds,
         overhead_seconds=overhead_seconds,
         clock=clock.seconds,
     )
+
+
+def _parents(proposal: Proposal) -> list[int] | None:
+    return None if proposal.tree is None else list(proposal.tree.parents)
 
 
 def _final(done: Pass, transcript: Transcript) -> Token:

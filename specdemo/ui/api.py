@@ -18,6 +18,7 @@ import gradio as gr
 from specdemo.errors import UserError
 from specdemo.settings import Mode, Settings
 from specdemo.ui.controls import FIELDS
+from specdemo.ui.deltas import LANES
 from specdemo.ui.stream import Run, Streamer
 
 PROGRESS_SECONDS = 0.5
@@ -33,6 +34,7 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         chat: bool = _DEFAULT["chat"],
         pair: str = _DEFAULT["pair"],
         drafter: str = _DEFAULT["drafter"],
+        rival: str = _DEFAULT["rival"],
         gamma: int = _DEFAULT["gamma"],
         auto_gamma: bool = _DEFAULT["auto_gamma"],
         confidence: float = _DEFAULT["confidence"],
@@ -44,7 +46,7 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         seed: int = _DEFAULT["seed"],
         mode: Mode = _DEFAULT["mode"],
     ) -> Iterator[dict[str, Any]]:
-        """Race a prompt through both decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace."""
+        """Race a prompt through the decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace."""
         given = locals()
         try:
             race = Run(Settings.checked(**{field: given[field] for field in FIELDS}))
@@ -66,4 +68,4 @@ def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
             raise gr.Error(delta["message"], print_exception=False)
         if "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:
             told = time.monotonic()
-            yield {"tokens": {lane: delta["numbers"][lane]["tokens"] for lane in ("baseline", "speculative")}}
+            yield {"tokens": {lane: delta["numbers"][lane]["tokens"] for lane in LANES if lane in delta["numbers"]}}

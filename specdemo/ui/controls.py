@@ -20,6 +20,7 @@ FIELDS = (
     "chat",
     "pair",
     "drafter",
+    "rival",
     "gamma",
     "auto_gamma",
     "confidence",
@@ -97,6 +98,7 @@ def _main_row(host: Host) -> dict[str, Component]:
     with gr.Row(elem_classes="sd-row"):
         pair = _select("pair", pairs, default.pair)
         drafter = _select("drafter", drafters, default.drafter)
+        rival = _select("rival", [("", label["rival_none"], ""), *drafters], default.rival)
         gamma = gr.Slider(1, MAX_GAMMA, default.gamma, step=1, label=label["gamma"], elem_id="sd-gamma", min_width=120)
         temperature = gr.Slider(
             0, 2, default.temperature, step=0.05, label=label["temperature"], elem_id="sd-temperature", min_width=120
@@ -106,6 +108,7 @@ def _main_row(host: Host) -> dict[str, Component]:
     return {
         "pair": pair,
         "drafter": drafter,
+        "rival": rival,
         "gamma": gamma,
         "temperature": temperature,
         "max_tokens": max_tokens,
@@ -166,7 +169,8 @@ def _select(field: str, choices: list[tuple[str, str, str]], chosen: str) -> gr.
 
 def from_address(query: Mapping[str, str], host: Host) -> dict[str, Any]:
     """Settings named in an address. A bad value is left out: an old link should still open the page."""
-    known = {"pair": {pair.id for pair in host.pairs()}, "drafter": {drafter.id for drafter in host.drafters()}}
+    drafters = {drafter.id for drafter in host.drafters()}
+    known = {"pair": {pair.id for pair in host.pairs()}, "drafter": drafters, "rival": {"", *drafters}}
     values: dict[str, Any] = {}
     for field in FIELDS:
         if field in query:

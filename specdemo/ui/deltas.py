@@ -7,6 +7,7 @@ numbered from 0; `assets/js/feed.js` applies them in order and once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from specdemo.events import (
@@ -23,10 +24,10 @@ from specdemo.events import (
     Start,
     Token,
 )
-from specdemo.metrics import LaneMetrics, RaceMetrics
+from specdemo.metrics import LaneMetrics, RaceMetrics, common_tokens, relative_speed
 from specdemo.ui.verdict import check_note, verdict
 
-LANES: tuple[Lane, ...] = ("baseline", "speculative")
+LANES: tuple[Lane, ...] = ("baseline", "speculative", "rival")
 
 _STEADY_TOKENS = 12  # common tokens from which the speed-up is shown while a race runs
 
@@ -55,6 +56,7 @@ def pack_token(token: Token) -> list[Any]:
 
 def pack_round(event: Round) -> dict[str, Any]:
     """A round without its recorded top lists; those are fetched for the one token a visitor points at."""
+    tree = {} if event.parents is None else {"parents": event.parents, "depth": event.depth}
     return {
         "n": event.round,
         "drafted": [pack_token(token) for token in event.drafted],
@@ -62,6 +64,7 @@ def pack_round(event: Round) -> dict[str, Any]:
         "draft": short(event.draft_seconds),
         "verify": short(event.verify_seconds),
         "clock": short(event.clock, 6),
+        **tree,
     }
 
 
@@ -78,6 +81,8 @@ def lane_numbers(lane: LaneMetrics) -> dict[str, float | int | None]:
         "draft_acceptance": short(lane.draft_acceptance),
         "expected_alpha": short(lane.expected_alpha),
         "per_pass": short(lane.tokens_per_pass),
+        "nodes": short(lane.nodes_per_tree),
+        "depth": short(lane.depth_per_tree),
     }
 
 
@@ -93,7 +98,9 @@ class _LaneNews:
         elif isinstance(event, Prefill):
             self.news["prefill"] = [event.done, event.total]
         elif isinstance(event, Draft):
-            self.news["ghost"] = event.texts
+            self.news["ghost"] = {"n": event.round, "texts": event.texts}
+            if event.parents is not None:
+                self.news["ghost"]["parents"] = event.parents
         elif isinstance(event, Round):
             self.news.pop("ghost", None)
             self.news.setdefault("rounds", []).append(pack_round(event))
@@ -107,14 +114,20 @@ class _LaneNews:
 
 
 class Encoder:
-    """Collects a race's events and hands out what is new as one delta at a time."""
+    """Collects a race's events and hands out what is new as one delta at a time.
 
-    def __init__(self) -> None:
+    labels: what drafters are called, by id; without one the id is its name.
+    """
+
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
         self.metrics = RaceMetrics()
+        self._labels = labels or {}
+        self._names = ("", "")
         self._lanes = {lane: _LaneNews() for lane in LANES}
         self._head: dict[str, Any] = {}
         self._temperature = 0.0
         self._over = False
+        self._rival = False
 
     def add(self, event: RaceEvent) -> None:
         self.metrics.add(event)
@@ -128,8 +141,12 @@ class Encoder:
     def _start(self, event: RaceStart) -> None:
         settings = event.trace.settings
         self._temperature = settings.temperature
+        self._rival = bool(settings.rival) and settings.mode != "baseline"
+        self._names = tuple(self._labels.get(id, id) for id in (settings.drafter, settings.rival))
         self._head["start"] = {
             "mode": settings.mode,
+            "drafter": settings.drafter,
+            "rival": settings.rival if self._rival else "",
             "max_tokens": settings.max_tokens,
             "temperature": settings.temperature,
             "gamma": settings.gamma,
@@ -141,8 +158,8 @@ class Encoder:
 
     def _end(self, event: RaceEnd) -> None:
         self._over = True
-        self._head["check"] = check_note(event.check, self._temperature, self.metrics)
-        self._head["verdict"] = verdict(self.metrics)
+        self._head["check"] = check_note(event.check, self._temperature, self.metrics, self._names)
+        self._head["verdict"] = verdict(self.metrics, self._names)
 
     def delta(self) -> dict[str, Any]:
         """Everything since the last call; {} where nothing happened."""
@@ -156,12 +173,21 @@ class Encoder:
         race = self.metrics
         return {
             "baseline": lane_numbers(race.baseline),
-            "speculative": lane_numbers(race.speculative),
-            # Over a burst or two the ratio says more about where the lines were drawn than about speed.
-            "speedup": short(race.speedup) if self._over or race.common_tokens >= _STEADY_TOKENS else None,
-            "common": race.common_tokens,
-            "predicted": short(race.predicted_speedup),
-            "c": short(race.c),
-            "v": short(race.v),
-            "o": short(race.o),
+            "speculative": lane_numbers(race.speculative) | self._versus(race.speculative, race.baseline),
+            **(self._rival_numbers() if self._rival else {}),
         }
+
+    def _rival_numbers(self) -> dict[str, Any]:
+        race = self.metrics
+        return {
+            "rival": lane_numbers(race.rival) | self._versus(race.rival, race.baseline),
+            "lead": self._versus(race.rival, race.speculative),
+        }
+
+    def _versus(self, lane: LaneMetrics, reference: LaneMetrics) -> dict[str, float | int | None]:
+        """How fast a lane is against another, and over how many tokens."""
+        common = common_tokens(lane, reference)
+        # Over a burst or two the ratio says more about where the lines were drawn than about speed.
+        told = self._over or common >= _STEADY_TOKENS
+        # Digits enough for the page to round as the verdict does.
+        return {"speedup": short(relative_speed(lane, reference), 8) if told else None, "common": common}

@@ -36,11 +36,21 @@ def _number(key: str) -> str:
     )
 
 
-def _lane(lane: str, numbers: tuple[str, ...]) -> str:
+_NUMBERS = ("ttft", "tpot", "end_to_end")
+_DRAFTING_NUMBERS = (*_NUMBERS, "per_pass", "alpha", "expected_alpha", "draft_acceptance", "nodes")
+
+
+def _lane(lane: str) -> str:
+    drafts = lane != "baseline"
+    # Beside two others a lane says itself how fast it is against the baseline.
+    versus = "<b>–×</b> <span></span> <small></small>" if drafts else f"<b>1×</b> {span('reference')}"
+    note = "" if lane == "rival" else f'<small class="sd-note">{span(lane + "_note")}</small>'
+    drafter = f'<small class="sd-drafter" data-of="{lane}"></small>' if drafts else ""
     return f"""
-<article class="sd-lane sd-{lane}" data-lane="{lane}">
+<article class="sd-lane sd-{lane}{" sd-drafting" if drafts else ""}" data-lane="{lane}">
+  <p class="sd-versus">{versus}</p>
   <div class="sd-lane-head">
-    <h2>{span(lane)} <small>{span(lane + "_note")}</small></h2>
+    <h2>{span(lane)} {note}{drafter}</h2>
     <p class="sd-rate"><b data-n="rate">–</b> {span("rate")}</p>
   </div>
   <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" aria-label="{lane}"><i></i></div>
@@ -49,7 +59,7 @@ def _lane(lane: str, numbers: tuple[str, ...]) -> str:
   <div class="sd-text" tabindex="0" role="region" aria-label="{lane} text"><p class="sd-empty" data-t="empty_{lane}">{
         TEXTS["en"]["empty_" + lane]
     }</p></div>
-  <dl class="sd-nums">{"".join(_number(key) for key in numbers)}</dl>
+  <dl class="sd-nums">{"".join(_number(key) for key in (_DRAFTING_NUMBERS if drafts else _NUMBERS))}</dl>
 </article>"""
 
 
@@ -65,29 +75,57 @@ def legend() -> str:
 </div>"""
 
 
+def _rounds() -> str:
+    """One round as a tree, all of them as a list, and whose they are where two lanes draft."""
+    lanes = "".join(
+        f'<label><input type="radio" name="sd-watched" value="{lane}"{" checked" if lane == "speculative" else ""}> '
+        f'{span(lane)} <small class="sd-drafter" data-of="{lane}"></small></label>'
+        for lane in ("speculative", "rival")
+    )
+    return f"""
+  <div class="sd-watch" id="sd-watch" role="radiogroup" aria-labelledby="sd-watch-word">
+    <span id="sd-watch-word">{span("watch")}</span>{lanes}</div>
+  <details class="sd-tree" id="sd-tree" open>
+    <summary>{span("tree")} <small>{span("tree_note")}</small></summary>
+    <div class="sd-tree-bar">
+      <button type="button" data-step="-1" disabled>‹ {span("tree_previous")}</button>
+      <button type="button" data-step="1" disabled>{span("tree_next")} ›</button>
+      <button type="button" data-step="live" aria-pressed="true" data-hint="tree_live_hint" title="{
+        TEXTS["en"]["tree_live_hint"]
+    }">● {span("tree_live")}</button>
+      <p id="sd-tree-title" role="status" aria-live="off"></p>
+    </div>
+    <div class="sd-tree-view" id="sd-tree-view" tabindex="0" role="group" aria-describedby="sd-tree-keys">
+      <p class="sd-empty">{span("tree_empty")}</p></div>
+    <p class="sd-unseen" id="sd-tree-keys">{span("tree_keys")}</p>
+  </details>
+  <details class="sd-ledger" id="sd-ledger" open>
+    <summary>{span("ledger")} <small>{span("ledger_note")}</small></summary>
+    <div class="sd-rows" id="sd-rows" tabindex="0" role="region" aria-label="rounds">
+      <p class="sd-empty">{span("ledger_empty")}</p></div>
+  </details>"""
+
+
 def stage() -> str:
-    """Status, the two lanes, the number between them, legend, verdict, rounds and charts."""
+    """Status, the lanes, the number between two of them, legend, verdict, rounds and charts."""
     charts = "".join(
         f'<figure>{span("chart_" + name, "figcaption")}<div class="sd-chart" id="sd-chart-{name}"></div></figure>'
         for name in ("alpha", "rate", "round")
     )
     return f"""
-<div class="sd-stage" id="sd-stage" data-phase="idle">
+<div class="sd-stage" id="sd-stage" data-phase="idle" data-lanes="pair">
   <div class="sd-status" role="status"><span id="sd-status-text"></span><i id="sd-status-bar"></i></div>
   <div class="sd-lanes">
-    {_lane("baseline", ("ttft", "tpot", "end_to_end"))}
+    {_lane("baseline")}
     <div class="sd-hero" aria-live="off"><b id="sd-speedup">–×</b><span id="sd-speedup-word">{
         TEXTS["en"]["speedup"]
     }</span><small id="sd-speedup-over"></small></div>
-    {_lane("speculative", ("ttft", "tpot", "end_to_end", "per_pass", "alpha", "expected_alpha", "draft_acceptance"))}
+    {_lane("speculative")}
+    {_lane("rival")}
   </div>
   {legend()}
   <div class="sd-verdict" id="sd-verdict"><p id="sd-verdict-text"></p><p id="sd-check-text"></p></div>
-  <details class="sd-ledger" id="sd-ledger" open>
-    <summary>{span("ledger")} <small>{span("ledger_note")}</small></summary>
-    <div class="sd-rows" id="sd-rows" tabindex="0" role="region" aria-label="rounds">
-      <p class="sd-empty">{span("ledger_empty")}</p></div>
-  </details>
+  {_rounds()}
   <div class="sd-charts">{charts}</div>
   <p class="sd-end"><button type="button" data-do="download">{span("download")}</button></p>
   <div class="sd-card" id="sd-card" role="tooltip" hidden></div>

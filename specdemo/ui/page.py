@@ -59,6 +59,7 @@ def build(host: Host) -> gr.Blocks:
             texts=TEXTS,
             labels=LABELS,
             defaults=defaults(host).model_dump(include=set(FIELDS)),
+            drafters={drafter.id: drafter.label for drafter in host.drafters()},
         )
         # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
         # what is loading.
@@ -154,9 +155,13 @@ def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
         values = from_address(request.query_params, host)
         return [values.get(field, gr.skip()) for field in FIELDS]
 
-    page.load(load, None, controls.inputs, queue=False, show_progress="hidden", api_visibility="private")
     names = json.dumps(FIELDS)
     remember = f"(...values) => window.specdemo?.remember({names}, values)"
+    loaded = page.load(load, None, controls.inputs, queue=False, show_progress="hidden", api_visibility="private")
+    # The page's script may come later than these values, and a select that the address filled tells of no change.
+    script = f"import(new URL('.{PREFIX}/js/page.js', document.baseURI).href)"
+    first = f"(...values) => {{ {script}.then(() => window.specdemo.remember({names}, values)); }}"
+    loaded.then(None, controls.inputs, None, js=first)
     gr.on([control.change for control in controls.inputs], None, controls.inputs, None, js=remember)
     controls.clear.click(None, None, None, js="() => window.specdemo?.clear()")
     controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")

@@ -72,8 +72,11 @@ class Run:
         tokens = [*round_.drafted, *([round_.final] if round_.final else [])]
         if not 0 <= index < len(tokens):
             return None
-        if tokens[index].outcome == "resampled":  # decided where the draft was refused, and recorded there
-            return next((token.top for token in round_.drafted if token.outcome == "rejected"), None)
+        if (
+            tokens[index].outcome == "resampled"
+        ):  # decided where a draft was refused, the last of siblings: recorded there
+            refused = [t for t in round_.drafted if t.outcome == "rejected" and t.position == tokens[index].position]
+            return refused[-1].top if refused else None
         return tokens[index].top
 
     def _rounds(self, lane: str) -> Iterator[Round]:
@@ -124,7 +127,7 @@ class Streamer:
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._decode, run, events), name="race", daemon=True).start()
         yield run.update({"phase": "running"})
-        encoder = Encoder()
+        encoder = Encoder({drafter.id: drafter.label for drafter in self._host.drafters()})
         ended: bool | Exception = False
         while not ended:
             time.sleep(UPDATE_SECONDS)

@@ -3,21 +3,51 @@
 from __future__ import annotations
 
 from specdemo.events import GreedyCheck
-from specdemo.metrics import LaneMetrics, RaceMetrics
+from specdemo.metrics import LaneMetrics, RaceMetrics, common_tokens
 
 Texts = dict[str, str]
 """The same text by language: {"en": ..., "ja": ...}."""
 
+_DRAW = 1.02  # below this, speeds differ by no more than the noise of the clocks
+_TOO_SHORT: Texts = {
+    "en": "The run was too short to compare the lanes.",
+    "ja": "比較するには実行が短すぎました。",
+}
+_DUEL: dict[str, Texts] = {
+    "en": {
+        "won": "{winner} won: {factor:.2f}× as fast as {loser} over the same {tokens} tokens.",
+        "draw": "A draw: {winner} and {loser} were equally fast over the same {tokens} tokens.",
+        "base": " Against the baseline: {winner} {a:.2f}×, {loser} {b:.2f}×.",
+        "both_lost": " Both lost to plain decoding.",
+        "why": " Why: {reasons}.",
+        "and": "; ",
+        "steps": "a round of {name} cost {cost:.2f} target steps and yielded {yielded:.2f} tokens",
+        "milliseconds": "a round of {name} took {cost:.0f} ms and yielded {yielded:.2f} tokens",
+        "accepted": " ({alpha:.0%} of the tested drafts accepted)",
+    },
+    "ja": {
+        "won": "{winner}の勝ち: 同じ {tokens} トークンで{loser}の {factor:.2f} 倍の速さ。",
+        "draw": "引き分け: 同じ {tokens} トークンで{winner}と{loser}は同じ速さ。",
+        "base": "ベースライン比: {winner}{a:.2f} 倍、{loser}{b:.2f} 倍。",
+        "both_lost": "どちらも通常のデコードに負けました。",
+        "why": "理由: {reasons}。",
+        "and": "、",
+        "steps": "{name}の 1 ラウンドは {cost:.2f} 歩分の費用で {yielded:.2f} トークン",
+        "milliseconds": "{name}の 1 ラウンドは {cost:.0f} ミリ秒で {yielded:.2f} トークン",
+        "accepted": "（検証した下書きの {alpha:.0%} を採択）",
+    },
+}
 
-def verdict(race: RaceMetrics) -> Texts:
-    """Measured against predicted speed, and why. Says so plainly where speculation loses."""
+
+def verdict(race: RaceMetrics, names: tuple[str, str] = ("", "")) -> Texts:
+    """Measured against predicted speed, and why. Says so plainly where speculation loses, or which drafter won; `names`
+    are those of the speculative lane's drafter and of its rival."""
+    if race.speculative.rounds and race.rival.rounds:
+        return _duel(race, names)
     if not race.baseline.rounds or not race.speculative.rounds:
         return _one_lane(race)
     if race.speedup is None:
-        return {
-            "en": "The run was too short to compare the lanes.",
-            "ja": "比較するには実行が短すぎました。",
-        }
+        return _TOO_SHORT
     speedup, lane = race.speedup, race.speculative
     en, ja = _headline(speedup, race.common_tokens)
     if race.predicted_speedup is not None:
@@ -39,8 +69,50 @@ def verdict(race: RaceMetrics) -> Texts:
     return {"en": en, "ja": ja}
 
 
+def lane_names(names: tuple[str, str]) -> tuple[Texts, Texts]:
+    """What to call the two lanes that draft: by their drafters, and where those are the same, by their place too."""
+    # In quotes: a label like "Lookup, retrieval, draft" would fall apart in a sentence.
+    one, other = ({"en": f"“{name}”", "ja": f"「{name}」"} for name in names)
+    if one == other:
+        other = {"en": f"{other['en']} (third lane)", "ja": f"{other['ja']}（第 3 レーン）"}
+    return one, other
+
+
+def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:
+    """Which of two drafters won, by how much, and why: tokens a round against what a round costs."""
+    if race.lead is None:
+        return _TOO_SHORT
+    sides = list(zip((race, race.of_rival), lane_names(names), strict=True))
+    first, second = sides if race.lead < 1 else sides[::-1]
+    factor = max(race.lead, 1 / race.lead)
+    told = {}
+    for language, words in _DUEL.items():
+        winner, loser = first[1][language], second[1][language]
+        key = "draw" if factor < _DRAW else "won"
+        tokens = common_tokens(race.rival, race.speculative)
+        text = words[key].format(winner=winner, loser=loser, factor=factor, tokens=tokens)
+        speeds = [side.speedup for side, _ in (first, second)]
+        if None not in speeds:
+            text += words["base"].format(winner=winner, loser=loser, a=speeds[0], b=speeds[1])
+            text += words["both_lost"] if max(speeds) < 1 else ""
+        reasons = [_reason(side, name[language], words) for side, name in (first, second)]
+        told[language] = text + words["why"].format(reasons=words["and"].join(reasons))
+    return told
+
+
+def _reason(side: RaceMetrics, name: str, words: Texts) -> str:
+    """What a round of a side yielded and cost: in target steps, or in seconds where no baseline says what a step is."""
+    lane = side.speculative
+    key, cost = "steps", side.round_cost
+    if cost is None:
+        seconds = lane.draft_seconds + lane.verify_seconds + lane.overhead_seconds
+        key, cost = "milliseconds", 1000 * seconds / lane.rounds
+    accepted = "" if lane.alpha is None else words["accepted"].format(alpha=lane.alpha)
+    return words[key].format(name=name, yielded=lane.tokens_per_pass, cost=cost) + accepted
+
+
 def _headline(speedup: float, tokens: int) -> tuple[str, str]:
-    if abs(speedup - 1) < 0.02:
+    if abs(speedup - 1) < _DRAW - 1:
         return (
             f"No difference: {speedup:.2f}× over the same {tokens} tokens.",
             f"差はありません: 同じ {tokens} トークンで {speedup:.2f} 倍。",
@@ -81,8 +153,10 @@ def _one_lane(race: RaceMetrics) -> Texts:
     }
 
 
-def check_note(check: GreedyCheck, temperature: float, race: RaceMetrics) -> dict[str, str]:
-    """The lanes' texts compared: {"kind": ..., "en": ..., "ja": ...}."""
+def check_note(
+    check: GreedyCheck, temperature: float, race: RaceMetrics, names: tuple[str, str] = ("", "")
+) -> dict[str, str]:
+    """The lanes' texts compared: {"kind": ..., "en": ..., "ja": ...}. With a rival, a text that parts is named."""
     n, at = check.compared, check.position
     if check.verdict == "identical":
         en, ja = f"Texts identical over {n} tokens.", f"{n} トークンまで完全に一致。"
@@ -93,11 +167,14 @@ def check_note(check: GreedyCheck, temperature: float, race: RaceMetrics) -> dic
     elif check.verdict == "different":
         en = f"BUG: the texts differ at token {at} with no tie to excuse it."
         ja = f"バグ: トークン {at} で同点でないのに文が異なります。"
-    elif not race.baseline.rounds or not race.speculative.rounds:
+    elif sum(lane.rounds > 0 for lane in (race.baseline, race.speculative, race.rival)) < 2:
         return {"kind": "none", "en": "", "ja": ""}
     elif temperature > 0:
-        en = "Temperature above 0: both lanes draw from the same distribution with their own dice, so the texts differ."
-        ja = "温度が 0 より大きいため、両レーンは同じ分布から別々に抽選し、文は異なります。"
+        en = "Temperature above 0: the lanes draw from the same distribution with their own dice, so the texts differ."
+        ja = "温度が 0 より大きいため、各レーンは同じ分布から別々に抽選し、文は異なります。"
     else:
         en, ja = "The texts were not compared.", "文は比較されていません。"
+    if race.rival.rounds and check.verdict in ("near_tie", "different"):
+        name = lane_names(names)[check.lane == "rival"]
+        en, ja = f"{name['en']}: {en}", f"{name['ja']}: {ja}"
     return {"kind": check.verdict, "en": en, "ja": ja}

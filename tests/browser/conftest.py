@@ -33,6 +33,33 @@ ARGS = [
 PATIENCE = 120_000  # milliseconds: a busy machine is no failure
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 780}
+HARD = """<b>x</b> & <|im_end|> <script>document.title = 'broken'</script>
+\tdef f():
+
+        return '🌊👩‍🚀日本語'   # three blanks
+<img src=x onerror="document.title = 'broken'">
+"""
+
+# Contrast by WCAG 2: colours are painted on a canvas, background over background, and read back.
+CONTRAST = """(selector) => {
+    const node = document.querySelector(selector);
+    const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    const backgrounds = [];
+    for (let at = node; at; at = at.parentElement) backgrounds.unshift(getComputedStyle(at).backgroundColor);
+    const paint = (colours) => {
+        pen.fillStyle = '#fff';
+        pen.fillRect(0, 0, 1, 1);
+        for (const colour of colours) { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); }
+        return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((v) => v / 255);
+    };
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const back = light(paint(backgrounds));
+    const ink = light(paint([...backgrounds, getComputedStyle(node).color]));
+    return (Math.max(back, ink) + 0.05) / (Math.min(back, ink) + 0.05);
+}"""
 
 
 @dataclass

@@ -7,16 +7,9 @@ import time
 import pytest
 
 from specdemo.ui.stream import FAILED
-from tests.browser.conftest import PHONE
+from tests.browser.conftest import CONTRAST, HARD, PHONE
 
 pytestmark = pytest.mark.browser
-
-HARD = """<b>x</b> & <|im_end|> <script>document.title = 'broken'</script>
-\tdef f():
-
-        return '🌊👩‍🚀日本語'   # three blanks
-<img src=x onerror="document.title = 'broken'">
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -78,32 +71,10 @@ def test_texts_have_enough_contrast(scripted, visit, dark):
     visitor.run()
     visitor.wait_phase("done")
     for outcome in ("accepted", "resampled", "bonus", "rejected", "discarded"):
-        ratio = visitor.page.evaluate(_CONTRAST, f".sd-speculative .tok.{outcome}")
+        ratio = visitor.page.evaluate(CONTRAST, f".sd-speculative .tok.{outcome}")
         assert ratio >= 4.5, outcome
     for selector in (".sd-baseline .tok", "#sd-status-text", ".sd-num dt", "#sd-check-text"):
-        assert visitor.page.evaluate(_CONTRAST, selector) >= 4.5, selector
-
-
-# Contrast by WCAG 2: colours are painted on a canvas, background over background, and read back.
-_CONTRAST = """(selector) => {
-    const node = document.querySelector(selector);
-    const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-    const backgrounds = [];
-    for (let at = node; at; at = at.parentElement) backgrounds.unshift(getComputedStyle(at).backgroundColor);
-    const paint = (colours) => {
-        pen.fillStyle = '#fff';
-        pen.fillRect(0, 0, 1, 1);
-        for (const colour of colours) { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); }
-        return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((v) => v / 255);
-    };
-    const light = (rgb) => {
-        const [r, g, b] = rgb.map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const back = light(paint(backgrounds));
-    const ink = light(paint([...backgrounds, getComputedStyle(node).color]));
-    return (Math.max(back, ink) + 0.05) / (Math.min(back, ink) + 0.05);
-}"""
+        assert visitor.page.evaluate(CONTRAST, selector) >= 4.5, selector
 
 
 def test_refused_drafts_can_be_hidden(scripted, visit):
@@ -146,13 +117,16 @@ def test_the_arrow_keys_reach_every_token(scripted, visit):
     assert visitor.page.locator("#sd-card").is_visible()
 
 
-def test_nothing_jumps(scripted, visit):
-    visitor = visit(scripted)
+@pytest.mark.parametrize("query", ["", "?drafter=tree", "?drafter=draft-model&rival=tree"])
+def test_nothing_jumps(scripted, visit, query):
+    visitor = visit(scripted, query)
     scripted.host.step = 0.03
-    boxes = "['.sd-lanes', '.sd-legend', '#sd-ledger', '.sd-charts', '.sd-end'].map((s) => {" + (
+    boxes = "['.sd-lanes', '.sd-legend', '#sd-tree-view', '#sd-ledger', '.sd-charts', '.sd-end'].map((s) => {" + (
         "const b = document.querySelector(s).getBoundingClientRect(); return [b.top, b.height]})"
     )
     visitor.page.wait_for_selector("#sd-chart-round .main-svg")
+    if "rival" in query:
+        visitor.page.wait_for_selector(".sd-rival .sd-text")
     before = visitor.page.evaluate(boxes)
     visitor.run()
     visitor.page.wait_for_selector(".sd-speculative .tok")
@@ -207,7 +181,7 @@ def test_a_zoomed_chart_stays_zoomed_while_data_arrives(scripted, visit):
     visitor = visit(scripted)
     scripted.host.step = 0.05
     visitor.run(max_tokens="600")
-    visitor.page.wait_for_function("specdemo.page.charts.rounds.length > 5")
+    visitor.page.wait_for_function("specdemo.page.charts.rounds.speculative.length > 5")
     chart = "document.getElementById('sd-chart-alpha')"
     plot = visitor.page.locator("#sd-chart-alpha .nsewdrag")
     plot.scroll_into_view_if_needed()
@@ -220,7 +194,7 @@ def test_a_zoomed_chart_stays_zoomed_while_data_arrives(scripted, visit):
     visitor.page.mouse.up()
     zoom = visitor.page.evaluate(ranges)
     assert zoom[0][1] - zoom[0][0] < (full[0][1] - full[0][0]) / 2
-    seen = visitor.page.evaluate("specdemo.page.charts.rounds.length")
+    seen = visitor.page.evaluate("specdemo.page.charts.rounds.speculative.length")
     visitor.page.wait_for_function(f"{chart}.data[0].x.length > {seen + 12}")
     assert visitor.page.evaluate(ranges) == zoom
     plot.dblclick()

@@ -33,6 +33,8 @@ from specdemo.events import (
 from specdemo.settings import Settings
 from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
+BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
+WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm")
 SCRIPT = """Sunlight looks white, but it is a mix of all colours. When it enters the air, it meets molecules far \
 smaller than its waves. Blue light has shorter waves, so it is scattered about ten times as much as red light.
 
@@ -88,6 +90,7 @@ class FakeHost:
         return [
             DrafterInfo(id="draft-model", label="Draft model (4.8M)"),
             DrafterInfo(id="prompt-lookup", label="Prompt lookup"),
+            DrafterInfo(id="tree", label="Scripted tree"),
         ]
 
     def headline(self) -> str:
@@ -111,7 +114,9 @@ class FakeHost:
         if settings.mode != "speculative":
             lanes["baseline"] = self._baseline(settings, stop)
         if settings.mode != "baseline":
-            lanes["speculative"] = self._speculative(settings, stop)
+            lanes["speculative"] = self._speculative(settings, settings.drafter, stop)
+            if settings.rival:
+                lanes["rival"] = self._speculative(settings, settings.rival, stop)
         clocks = dict.fromkeys(lanes, 0.0)
         started_at = self.step or 1.0  # a test may change the pace during a run, the clocks keep it
         while lanes:
@@ -125,7 +130,7 @@ class FakeHost:
             yield LaneEvent(lane=lane, event=event)
             if "ZeroDivision" in settings.prompt and clocks[lane] > 1e-4:
                 raise ZeroDivisionError("planted")
-        yield RaceEnd(check=GreedyCheck(verdict="identical", compared=20))
+        yield RaceEnd(check=GreedyCheck(verdict="identical", compared=20, lane="speculative"))
 
     def _script(self, settings: Settings) -> list[str]:
         text = settings.prompt[5:] if settings.prompt.startswith("echo ") else SCRIPT
@@ -155,18 +160,23 @@ class FakeHost:
             done += 1
         yield self._end(done, settings, stop, clock)
 
-    def _speculative(self, settings: Settings, stop: threading.Event) -> Iterator[Event]:
+    def _speculative(self, settings: Settings, drafter: str, stop: threading.Event) -> Iterator[Event]:
         step, rng = self.step or 1e-3, random.Random(settings.seed)
         clock, done, number = 2 * step, 0, 0
-        yield from self._opening(clock, "fake", settings.gamma)
+        yield from self._opening(clock, drafter, settings.gamma)
         script = self._script(settings)
         while done < len(script) and not stop.is_set():
             drafts, final = self._verdicts(script, done, settings.gamma, rng)
-            clock += 0.05 * step * len(drafts)
+            parents = None
+            if drafter == "tree" and drafts:
+                drafts, parents = self._tree(drafts, rng)
+            seconds = 0.03 * step * len(drafts) if drafter == "prompt-lookup" else 0.05 * step * settings.gamma
+            clock += seconds
             if drafts:
-                yield Draft(round=number, start=done, texts=[token.text for token in drafts], clock=clock)
+                texts = [token.text for token in drafts]
+                yield Draft(round=number, start=done, texts=texts, parents=parents, clock=clock)
             clock += 1.3 * step
-            yield self._round(number, drafts, final, 0.05 * step * len(drafts), 1.3 * step, clock)
+            yield self._round(number, drafts, final, seconds, 1.3 * step, clock, parents)
             done += sum(token.outcome == "accepted" for token in drafts) + (final is not None)
             number += 1
         yield self._end(done, settings, stop, clock)
@@ -191,6 +201,31 @@ class FakeHost:
         where = start + accepted
         return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
 
+    def _tree(self, chain: list[Token], rng: random.Random) -> tuple[list[Token], list[int]]:
+        """A tree in which the target goes the way of a chain: elder siblings of what it accepted were refused, younger
+        ones and whole branches never tested."""
+        nodes: list[Token] = []
+        parents: list[int] = []
+        level, way = [-1], -1  # the nodes that grow children, and the one of them that the target stands at
+        for link in chain:
+            taken = rng.randrange(BRANCHES) if link.outcome == "accepted" else BRANCHES
+            grown, entered = [], None
+            for parent in level:
+                for rank in range(BRANCHES if parent == way else 1):
+                    where, word = link.position, WORDS[(len(nodes) + link.position) % len(WORDS)]
+                    if parent != way or rank > taken:
+                        token = Token(id=7, text=word, outcome="discarded", position=where, q=0.2)
+                    elif rank < taken:
+                        token = self._token(word, "rejected", where, rng)
+                    else:
+                        token, entered = link, len(nodes)
+                    grown.append(len(nodes))
+                    nodes.append(token)
+                    parents.append(parent)
+            way = entered
+            level = sorted({*grown[:BRANCHES], *([] if way is None else [way])})
+        return nodes, parents
+
     def _token(self, text: str, outcome: str, position: int, rng: random.Random) -> Token:
         q = rng.uniform(0.2, 0.9)
         p = q * rng.uniform(0.3, 1.2)
@@ -205,7 +240,14 @@ class FakeHost:
         )
 
     def _round(
-        self, number: int, drafted: list[Token], final: Token | None, draft: float, verify: float, clock: float
+        self,
+        number: int,
+        drafted: list[Token],
+        final: Token | None,
+        draft: float,
+        verify: float,
+        clock: float,
+        parents: list[int] | None = None,
     ) -> Round:
         start = drafted[0].position if drafted else final.position if final else 0
         return Round(
@@ -213,6 +255,7 @@ class FakeHost:
             start=start,
             drafted=drafted,
             final=final,
+            parents=parents,
             draft_seconds=draft,
             verify_seconds=verify,
             overhead_seconds=0.0,

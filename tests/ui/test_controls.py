@@ -20,6 +20,11 @@ def test_a_bad_value_in_an_address_is_left_out():
     assert from_address(query, FakeHost()) == {"seed": 3}
 
 
+def test_a_rival_comes_from_the_address_if_there_is_such_a_drafter():
+    assert from_address({"rival": "prompt-lookup"}, FakeHost()) == {"rival": "prompt-lookup"}
+    assert from_address({"rival": "crystal-ball"}, FakeHost()) == {}
+
+
 def test_both_languages_have_every_text():
     assert TEXTS["en"].keys() == TEXTS["ja"].keys()
     assert LABELS["en"].keys() == LABELS["ja"].keys()
@@ -38,7 +43,7 @@ def test_an_unavailable_pair_is_disabled_with_its_reason():
 
 def test_there_is_an_example_for_each_task():
     assert set(EXAMPLES) == {"question", "code", "summary", "translate", "maths", "story"}
-    assert len(FIELDS) == 14
+    assert len(FIELDS) == 15
 
 
 def test_the_page_does_not_import_torch():

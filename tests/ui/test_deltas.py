@@ -3,6 +3,8 @@
 import json
 import threading
 
+import pytest
+
 from specdemo.events import LaneEvent, Round
 from specdemo.settings import Settings
 from specdemo.ui.deltas import CODES, Encoder
@@ -78,3 +80,36 @@ def test_the_end_carries_verdict_and_check(host):
     assert "×" in last["verdict"]["en"]
     assert last["check"]["kind"] == "identical"
     assert "20 tokens" in last["check"]["en"]
+
+
+def test_a_rival_has_its_own_rounds_and_numbers_and_without_one_nothing_is_sent(host):
+    with_rival = [delta for delta in deltas(events(host, rival="prompt-lookup"), 5) if delta]
+    assert text(with_rival, "rival") == text(with_rival, "baseline") != ""
+    assert with_rival[0]["start"]["rival"] == "prompt-lookup"
+    numbers = with_rival[-1]["numbers"]
+    assert numbers["rival"]["speedup"] > 1 < numbers["speculative"]["speedup"]
+    assert numbers["lead"]["common"] == numbers["rival"]["common"] == 128
+    for settings in ({}, {"rival": "tree", "mode": "baseline"}):
+        without = [delta for delta in deltas(events(host, **settings), 5) if delta]
+        assert all(not {"rival", "lead"} & {*delta, *delta["numbers"]} for delta in without)
+
+
+def test_without_a_baseline_two_drafters_are_compared_with_each_other(host):
+    last = [delta for delta in deltas(events(host, rival="tree", mode="speculative"), 5) if delta][-1]
+    assert last["numbers"]["rival"]["speedup"] is None
+    assert last["numbers"]["lead"]["speedup"] == pytest.approx(1, abs=0.3)
+    assert "draft-model" in last["verdict"]["en"]
+    assert "tree" in last["verdict"]["ja"]
+
+
+def test_a_tree_goes_over_the_wire_with_its_shape_before_and_after_the_verdict(host):
+    found = [delta for delta in deltas(events(host, drafter="tree"), 1) if delta]
+    ghosts = [delta["speculative"]["ghost"] for delta in found if "ghost" in delta.get("speculative", {})]
+    rounds = [r for delta in found for r in delta.get("speculative", {}).get("rounds", []) if r["drafted"]]
+    assert len(ghosts) == len(rounds) > 5
+    for ghost, decided in zip(ghosts, rounds, strict=True):
+        assert (ghost["n"], ghost["parents"]) == (decided["n"], decided["parents"])
+        assert ghost["texts"] == [token[0] for token in decided["drafted"]]
+        assert decided["depth"] <= 4 < len(decided["parents"])
+    assert found[-1]["numbers"]["speculative"]["nodes"] > found[-1]["numbers"]["speculative"]["depth"] > 1
+    assert text(found, "speculative") == text(found, "baseline")

@@ -35,6 +35,13 @@ def test_the_api_returns_a_trace(client):
     assert trace.settings.seed == 5
 
 
+def test_the_api_races_a_rival(client):
+    job = client.submit("Hello", max_tokens=40, rival="prompt-lookup", api_name="/run")
+    trace = Trace.model_validate(job.result(60))
+    assert trace.text("rival") == trace.text("baseline") != ""
+    assert trace.settings.rival == "prompt-lookup"
+
+
 def test_the_api_tells_a_mistake_in_a_sentence(client):
     with pytest.raises(AppError, match="Gamma is 99"):
         client.predict("Hello", gamma=99, api_name="/run")

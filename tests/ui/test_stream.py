@@ -133,3 +133,12 @@ def test_top_lists_of_a_resampled_token_are_those_of_the_refused_draft(host):
     assert run.top_lists("speculative", refused.round, len(refused.drafted)) == rejected.top is not None
     assert run.top_lists("speculative", refused.round, 99) is None
     assert run.top_lists("speculative", 10_000, 0) is None
+
+
+def test_in_a_tree_they_are_those_of_the_last_refused_sibling_where_the_token_stands(host):
+    run, _ = run_all(host, max_tokens=100, drafter="tree")
+    refused = [r for r in run.trace().rounds("speculative") if r.final.outcome == "resampled" and r.accepted]
+    for round_ in refused:
+        last = [t for t in round_.drafted if t.outcome == "rejected" and t.position == round_.final.position][-1]
+        assert run.top_lists("speculative", round_.round, len(round_.drafted)) is last.top is not None
+    assert len(refused) > 3

@@ -70,3 +70,45 @@ def test_the_check_is_never_silent(check, temperature, words):
     note = check_note(check, temperature, race(0.1))
     assert words in note["en"]
     assert note["ja"]
+
+
+def duel(one: float, other: float, with_baseline: bool = True) -> RaceMetrics:
+    """Two drafters that yield two tokens a round, in so many seconds; the baseline takes 0.1 s a token."""
+    first = race(one)
+    baseline = first.baseline if with_baseline else RaceMetrics().baseline
+    return RaceMetrics(baseline, first.speculative, race(other).speculative)
+
+
+NAMES = ("Draft model", "Prompt lookup")
+
+
+def test_of_two_drafters_the_winner_is_named_with_the_reason():
+    text = verdict(duel(0.1, 0.125), NAMES)["en"]
+    assert "“Draft model” won: 1.25× as fast as “Prompt lookup” over the same 40 tokens" in text
+    assert "“Draft model” 2.00×, “Prompt lookup” 1.60×" in text
+    assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (100% of" in text
+    assert "a round of “Prompt lookup” cost 1.25 target steps" in text
+    assert "“Prompt lookup” won" in verdict(duel(0.125, 0.1), NAMES)["en"]
+    assert "「Prompt lookup」の勝ち" in verdict(duel(0.125, 0.1), NAMES)["ja"]
+
+
+def test_two_losers_are_called_losers_and_equals_equal():
+    assert "Both lost to plain decoding" in verdict(duel(0.25, 0.3), NAMES)["en"]
+    assert "A draw" in verdict(duel(0.1, 0.101), NAMES)["en"]
+
+
+def test_without_a_baseline_a_round_costs_milliseconds():
+    text = verdict(duel(0.1, 0.125, with_baseline=False), NAMES)["en"]
+    assert "a round of “Draft model” took 100 ms and yielded 2.00 tokens" in text
+    assert "baseline" not in text
+
+
+def test_the_same_drafter_twice_is_told_apart_by_its_place():
+    assert "“Draft model” (third lane)" in verdict(duel(0.1, 0.125), ("Draft model",) * 2)["en"]
+
+
+def test_the_lane_whose_text_parts_is_named_where_there_are_two():
+    check = GreedyCheck(verdict="different", lane="rival", compared=9, position=9)
+    assert check_note(check, 0, duel(0.1, 0.1), NAMES)["en"].startswith("“Prompt lookup”: BUG")
+    assert check_note(check, 0, race(0.1), NAMES)["en"].startswith("BUG")
+    assert check_note(GreedyCheck(verdict="unchecked"), 0, duel(0.1, 0.1, with_baseline=False))["en"]
