@@ -62,7 +62,9 @@ class Token(_Event):
 
     Where the token was tested: p and q are its probabilities under target and drafter, accept = min(1, p/q) is the
     acceptance probability, u the uniform it was compared with, tv the total variation distance between p and q at
-    this position (1 - tv is the expected acceptance rate). Tokens that were not drafted carry p alone.
+    this position (1 - tv is the expected acceptance rate). chance: where a drafter chose the token instead of drawing
+    it (q is 1 then), how likely it thought the whole path up to it to be accepted. Tokens that were not drafted carry
+    p alone.
     """
 
     id: int
@@ -74,6 +76,7 @@ class Token(_Event):
     accept: float | None = None
     u: float | None = None
     tv: float | None = None
+    chance: float | None = None
     top: TopLists | None = None
 
 
@@ -215,7 +218,8 @@ class GreedyCheck(_Event):
 
 
 class Trace(BaseModel):
-    """Everything needed to show, check or compare a run again. `lanes` holds each lane's events in order."""
+    """Everything needed to show, check or compare a run again. `lanes` holds each lane's events in order; `heads` those
+    that drafted, by kind."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -224,6 +228,7 @@ class Trace(BaseModel):
     settings: Settings
     target: ModelInfo
     draft: ModelInfo | None = None
+    heads: dict[str, ModelInfo] = {}
     machine: Machine
     lanes: dict[Lane, list[Event]] = {}
     check: GreedyCheck = GreedyCheck(verdict="unchecked")

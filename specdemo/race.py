@@ -18,7 +18,7 @@ from specdemo.decoding.baseline import baseline
 from specdemo.decoding.gamma import Auto, Fixed, Policy
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import DRAFTERS, NEEDS, DraftJob, Kind, find_drafter
+from specdemo.drafters import NEEDS, DraftJob, Kind, find_drafter
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.errors import UserError
 from specdemo.events import (
@@ -54,13 +54,13 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
     serve. Closing the generator at any point leaves the models as they were.
     """
     lanes = _lanes(loaded, settings, stop)
+    used = {need for name in drafters(settings).values() for need in find_drafter(name).needs}
     trace = Trace(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=settings,
         target=loaded.target.info,
-        draft=loaded.draft.info
-        if any("draft" in DRAFTERS[name].needs for name in drafters(settings).values())
-        else None,
+        draft=loaded.draft.info if loaded.draft and "draft" in used else None,
+        heads={kind: head.info for kind, head in loaded.heads.items() if kind in used and head.info},
         machine=machine(loaded.target.device),
     )
     yield RaceStart(trace=trace)

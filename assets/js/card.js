@@ -78,6 +78,7 @@ export class Card {
     const rows = [
       ["p", token.p],
       ["q", token.q],
+      [text("card_chance"), token.chance],
       ["p/q", quotient],
       [text("card_accept"), token.accept],
       [text("card_u"), token.u],

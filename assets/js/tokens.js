@@ -4,8 +4,8 @@ const OUTCOMES = { a: "accepted", x: "rejected", d: "discarded", r: "resampled",
 const MARKED = new Set(["resampled", "bonus"]);
 const DROPPED = new Set(["rejected", "discarded", "cut"]);
 
-export function unpackToken([text, code, position, p, q, accept, u, tv, id]) {
-  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id };
+export function unpackToken([text, code, position, p, q, accept, u, tv, id, chance]) {
+  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance };
 }
 
 export function unpackRound(lane, packed) {

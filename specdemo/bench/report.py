@@ -87,6 +87,8 @@ class Report(BaseModel):
     prompts_sha256: str = ""
     repeats: int
     costs: Costs
+    steps: dict[str, float] = {}
+    """Draft steps in target steps, by what computes them, as measured at load."""
     rows: list[Row]
     batches: list[BatchRow] = []
     roofline: Roofline | None = None

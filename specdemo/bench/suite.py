@@ -105,6 +105,7 @@ class Suite:
             prompts=dict(Counter(category for category, _ in self.prompts)),
             repeats=self.repeats,
             costs=self.loaded.costs,
+            steps=dict(self.loaded.steps),
             rows=rows,
             peak_memory=peak_memory(self.loaded.target.device),  # before the roofline's own buffer
             roofline=self._roofline(),

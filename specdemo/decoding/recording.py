@@ -25,8 +25,7 @@ class Pass:
     start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
     indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts: p,
     q, u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept (None elsewhere). logits, probs
-    [n + 1, vocab], full_q [n, vocab] (None where every q is one-hot), source [vocab]: still on the device, for top
-    lists alone.
+    [n + 1, vocab], source [vocab] and the proposal's q: still on the device, for top lists alone.
     """
 
     start: int
@@ -42,8 +41,8 @@ class Pass:
     u: list[float]
     logits: Tensor
     probs: Tensor
-    full_q: Tensor | None
     source: Tensor
+    proposal: Proposal
 
     def row(self, draft: int) -> int:
         """The row of logits and probs that predicts a draft."""
@@ -81,7 +80,7 @@ def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Ten
     tested = [value if i <= accepted else None for i, value in enumerate(accept)]
     drafts, path = [int(i) for i in ids], list(range(accepted))
     return Pass(
-        start, drafts, None, path, int(token), p_token, p, q, tested, tv, tests, logits, probs, proposal.q, v.source
+        start, drafts, None, path, int(token), p_token, p, q, tested, tv, tests, logits, probs, v.source, proposal
     )
 
 
@@ -115,8 +114,8 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
         tests,
         logits,
         probs,
-        proposal.q,
         found.source,
+        proposal,
     )
 
 
@@ -169,8 +168,9 @@ def top_lists(
 
 def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) -> Token:
     token, position = done.drafts[i], done.start + done.depth(i)
+    chance = done.proposal.chances[i] if done.proposal.chances else None
     if done.accept[i] is None:
-        return Token(id=token, text=piece, outcome="discarded", position=position, q=done.q[i])
+        return Token(id=token, text=piece, outcome="discarded", position=position, q=done.q[i], chance=chance)
     rejected = i not in done.path
     # What was drawn at a rejection stands with the last draft that was refused there.
     residual = done.source if rejected and done.row(i) == done.last_row else None
@@ -184,11 +184,12 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
         accept=done.accept[i],
         u=done.u[i],
         tv=done.tv[i],
+        chance=chance,
         top=top_lists(
             transcript,
             done.logits[done.row(i)],
             done.probs[done.row(i)],
-            None if done.full_q is None else done.full_q[i],
+            None if done.proposal.q is None else done.proposal.q[i],
             residual,
         ),
     )

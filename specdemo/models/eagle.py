@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdemo.events import ModelInfo
 from specdemo.models.block import Block, Heads, Weights, rotary_frequencies
 from specdemo.models.cache import KVCache
 from specdemo.models.runner import LanguageModel
@@ -35,6 +36,9 @@ class EagleHead:
             left over or the target has not the depths or the tokens that the head was made for.
         target: the model whose states it continues.
     """
+
+    info: ModelInfo | None = None
+    """Where it came from, if from a folder."""
 
     def __init__(self, config, tensors: dict[str, Tensor], target: LanguageModel, dtype: torch.dtype) -> None:
         self.device, self.dtype, self.depth, self.width = target.device, dtype, 1, config.hidden_size

@@ -10,9 +10,11 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig
 
 from specdemo.errors import UserError
+from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
+from specdemo.models.device import dtype_name
 from specdemo.models.eagle import EagleHead
-from specdemo.models.files import kind_of, read_weights
+from specdemo.models.files import kind_of, read_weights, sha256_of, weight_files
 from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import LanguageModel
 
@@ -25,6 +27,7 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
     kind = kind_of(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tensors = read_weights(folder)
+    parameters = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     try:
         head = (
             MedusaHeads(config, tensors, target, dtype)
@@ -32,6 +35,12 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
             else EagleHead(LlamaConfig(**config), tensors, target, dtype)
         )
         _try(head, target)
+        head.info = ModelInfo(
+            name=f"{kind} {parameters / 1e6:.1f}M",
+            parameters=parameters,
+            dtype=dtype_name(dtype),
+            sha256=sha256_of(*weight_files(folder)),
+        )
     except (KeyError, ValueError, RuntimeError, TypeError, IndexError, StrictDataclassError) as error:
         raise UserError(f"The head in {folder} does not fit {target.info.name}: {_why(error)}") from error
     return head

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdemo.events import ModelInfo
 from specdemo.models.block import Weights
 from specdemo.models.runner import LanguageModel
 
@@ -28,6 +29,9 @@ class MedusaHeads:
         tensors: the checkpoint's, emptied on the way. Raises KeyError where one is missing, ValueError where one is
             left over.
     """
+
+    info: ModelInfo | None = None
+    """Where it came from, if from a folder."""
 
     def __init__(self, config: dict, tensors: dict[str, Tensor], target: LanguageModel, dtype: torch.dtype) -> None:
         self.device, self.taps = target.device, (target.depth + 1,)

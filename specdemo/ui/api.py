@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from specdemo.errors import UserError
-from specdemo.settings import Mode, Settings
+from specdemo.settings import Acceptance, Mode, Settings
 from specdemo.ui.controls import FIELDS
 from specdemo.ui.deltas import LANES
 from specdemo.ui.stream import Run, Streamer
@@ -37,6 +37,9 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         rival: str = _DEFAULT["rival"],
         gamma: int = _DEFAULT["gamma"],
         auto_gamma: bool = _DEFAULT["auto_gamma"],
+        depth: int = _DEFAULT["depth"],
+        nodes: int = _DEFAULT["nodes"],
+        acceptance: Acceptance = _DEFAULT["acceptance"],
         confidence: float = _DEFAULT["confidence"],
         temperature: float = _DEFAULT["temperature"],
         top_k: int = _DEFAULT["top_k"],

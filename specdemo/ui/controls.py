@@ -11,7 +11,7 @@ import gradio as gr
 from gradio.components import Component
 
 from specdemo.settings import MAX_GAMMA, Settings
-from specdemo.ui.copy import DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
+from specdemo.ui.copy import ACCEPTANCES, DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
 from specdemo.ui.host import Host
 from specdemo.ui.markup import select
 
@@ -23,6 +23,9 @@ FIELDS = (
     "rival",
     "gamma",
     "auto_gamma",
+    "depth",
+    "nodes",
+    "acceptance",
     "confidence",
     "temperature",
     "top_k",
@@ -124,6 +127,11 @@ def _more_row(host: Host) -> dict[str, Component]:
             "top_p": _number("top_p", default.top_p, step=0.01, precision=None),
             "min_p": _number("min_p", default.min_p, step=0.01, precision=None),
             "seed": _number("seed", default.seed),
+            "depth": _number("depth", default.depth),
+            "nodes": _number("nodes", default.nodes),
+            "acceptance": _select(
+                "acceptance", [(rule, label["acceptance_" + rule], "") for rule in ACCEPTANCES], default.acceptance
+            ),
             "confidence": _number("confidence", default.confidence, step=0.05, precision=None),
             "auto_gamma": gr.Checkbox(
                 default.auto_gamma, label=label["auto_gamma"], elem_id="sd-auto-gamma", min_width=120

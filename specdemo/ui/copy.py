@@ -121,6 +121,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "no_trace": "There is no trace yet. Press Run first.",
         "card_round": "round {a}, position {b}",
         "card_u": "u (drawn)",
+        "card_chance": "drafter's estimate",
         "card_accept": "min(1, p/q)",
         "card_plain": "plain target, T = 1",
         "card_residual": "residual",
@@ -249,6 +250,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "no_trace": "まだトレースがありません。先に実行してください。",
         "card_round": "ラウンド {a}、位置 {b}",
         "card_u": "u（抽選値）",
+        "card_chance": "下書き側の見込み",
         "card_accept": "min(1, p/q)",
         "card_plain": "本体そのまま T = 1",
         "card_residual": "残差",
@@ -276,7 +278,12 @@ LABELS: dict[str, dict[str, str]] = {
         "rival": "Third lane",
         "rival_none": "none",
         "gamma": "Lookahead γ",
-        "auto_gamma": "Choose γ live",
+        "depth": "Tree depth",
+        "nodes": "Tree nodes",
+        "acceptance": "Acceptance",
+        "acceptance_exact": "exact",
+        "acceptance_typical": "typical (trees; changes the output distribution)",
+        "auto_gamma": "Choose γ, tree size live",
         "confidence": "Stop drafting below",
         "temperature": "Temperature",
         "max_tokens": "Max tokens",
@@ -307,7 +314,12 @@ LABELS: dict[str, dict[str, str]] = {
         "rival": "第 3 レーン",
         "rival_none": "なし",
         "gamma": "先読み γ",
-        "auto_gamma": "γ を自動で選ぶ",
+        "depth": "木の深さ",
+        "nodes": "木の節点数",
+        "acceptance": "採択の規則",
+        "acceptance_exact": "厳密",
+        "acceptance_typical": "typical（木のみ。出力分布が変わる）",
+        "auto_gamma": "γ と木の大きさを自動で選ぶ",
         "confidence": "下書きを止める確率",
         "temperature": "温度",
         "max_tokens": "最大トークン",
@@ -334,6 +346,7 @@ LABELS: dict[str, dict[str, str]] = {
 }
 
 MODES = ("race", "baseline", "speculative")
+ACCEPTANCES = ("exact", "typical")
 
 
 @dataclass(frozen=True)

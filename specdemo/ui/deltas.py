@@ -49,9 +49,10 @@ def short(value: float | None, digits: int = 4) -> float | None:
 
 
 def pack_token(token: Token) -> list[Any]:
-    """[text, outcome letter, position, p, q, accept, u, tv, id], trailing Nones cut off."""
+    """[text, outcome letter, position, p, q, accept, u, tv, id, chance]; the last where there is one."""
     facts = [short(x) for x in (token.p, token.q, token.accept, token.u, token.tv)]
-    return [token.text, CODES[token.outcome], token.position, *facts, token.id]
+    chance = [] if token.chance is None else [short(token.chance)]
+    return [token.text, CODES[token.outcome], token.position, *facts, token.id, *chance]
 
 
 def pack_round(event: Round) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class Encoder:
         self._names = ("", "")
         self._lanes = {lane: _LaneNews() for lane in LANES}
         self._head: dict[str, Any] = {}
-        self._temperature = 0.0
+        self._temperature, self._acceptance = 0.0, "exact"
         self._over = False
         self._rival = False
 
@@ -140,7 +141,7 @@ class Encoder:
 
     def _start(self, event: RaceStart) -> None:
         settings = event.trace.settings
-        self._temperature = settings.temperature
+        self._temperature, self._acceptance = settings.temperature, settings.acceptance
         self._rival = bool(settings.rival) and settings.mode != "baseline"
         self._names = tuple(self._labels.get(id, id) for id in (settings.drafter, settings.rival))
         self._head["start"] = {
@@ -158,7 +159,7 @@ class Encoder:
 
     def _end(self, event: RaceEnd) -> None:
         self._over = True
-        self._head["check"] = check_note(event.check, self._temperature, self.metrics, self._names)
+        self._head["check"] = check_note(event.check, self._temperature, self.metrics, self._names, self._acceptance)
         self._head["verdict"] = verdict(self.metrics, self._names)
 
     def delta(self) -> dict[str, Any]:

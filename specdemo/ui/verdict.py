@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specdemo.events import GreedyCheck
 from specdemo.metrics import LaneMetrics, RaceMetrics, common_tokens
+from specdemo.settings import Acceptance
 
 Texts = dict[str, str]
 """The same text by language: {"en": ..., "ja": ...}."""
@@ -154,7 +155,11 @@ def _one_lane(race: RaceMetrics) -> Texts:
 
 
 def check_note(
-    check: GreedyCheck, temperature: float, race: RaceMetrics, names: tuple[str, str] = ("", "")
+    check: GreedyCheck,
+    temperature: float,
+    race: RaceMetrics,
+    names: tuple[str, str] = ("", ""),
+    acceptance: Acceptance = "exact",
 ) -> dict[str, str]:
     """The lanes' texts compared: {"kind": ..., "en": ..., "ja": ...}. With a rival, a text that parts is named."""
     n, at = check.compared, check.position
@@ -169,6 +174,9 @@ def check_note(
         ja = f"バグ: トークン {at} で同点でないのに文が異なります。"
     elif sum(lane.rounds > 0 for lane in (race.baseline, race.speculative, race.rival)) < 2:
         return {"kind": "none", "en": "", "ja": ""}
+    elif temperature > 0 and acceptance == "typical":
+        en = "Typical acceptance keeps drafts that are likely enough: the text is NOT distributed as the target's."
+        ja = "typical 採択: もっともらしい下書きを残すため、出力の分布は本体モデルのものとは異なります。"
     elif temperature > 0:
         en = "Temperature above 0: the lanes draw from the same distribution with their own dice, so the texts differ."
         ja = "温度が 0 より大きいため、各レーンは同じ分布から別々に抽選し、文は異なります。"

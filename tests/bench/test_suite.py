@@ -20,7 +20,7 @@ from specdemo.cli import app
 from specdemo.errors import UserError
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
-from specdemo.settings import Settings
+from specdemo.settings import MAX_NODES, Settings
 from tests.test_loading import load, save_model
 from tests.test_race import tiny_pair
 from tests.tiny import Tiny
@@ -129,7 +129,7 @@ def test_a_batch_is_refused_where_the_models_cannot_do_it() -> None:
 
 def test_a_pair_without_a_draft_is_benchmarked_with_what_it_can_use() -> None:
     report = plan(drafters=[]).run(tiny_pair(draft=False), lambda *_: None)
-    assert report.contenders == ["baseline", "prompt-lookup, gamma 2"]
+    assert report.contenders == ["baseline", "prompt-lookup, gamma 2", "early-exit, gamma 2"]
 
 
 def test_a_plan_runs_its_batches_and_knows_its_prompts() -> None:
@@ -234,7 +234,8 @@ def test_bench_leaves_a_table_a_file_and_a_page(tmp_path: Path) -> None:
     )
     assert shown.startswith("0 "), shown
     report = Report.model_validate_json((tmp_path / "r.json").read_text())
-    assert len(report.costs.v) == 17
+    assert len(report.costs.v) == MAX_NODES + 1
+    assert report.steps["draft"] > 0
     assert report.contenders[:3] == ["baseline", "draft-model, gamma 2, stop 0.2", "draft-model, gamma auto, stop 0.2"]
     assert "Plotly" in (tmp_path / "r.html").read_text()
     assert "Best in maths" in shown

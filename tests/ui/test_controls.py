@@ -43,7 +43,7 @@ def test_an_unavailable_pair_is_disabled_with_its_reason():
 
 def test_there_is_an_example_for_each_task():
     assert set(EXAMPLES) == {"question", "code", "summary", "translate", "maths", "story"}
-    assert len(FIELDS) == 15
+    assert len(FIELDS) == 18
 
 
 def test_the_page_does_not_import_torch():
