@@ -137,3 +137,38 @@ def test_a_phone_runs_it_too(loaded, visit):
     visitor.wait_phase("done")
     assert visitor.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     visitor.screenshot("real-phone")
+
+
+def test_an_eagle_races_medusa_and_its_trees_show_every_fate(loaded, visit):
+    """Three lanes of the real pair; the tree view steps through real rounds."""
+    visitor = visit(loaded, "?drafter=eagle&rival=medusa")
+    visitor.page.wait_for_function("document.querySelector('#sd-drafter select').value === 'eagle'")
+    visitor.run(max_tokens="64")
+    visitor.wait_phase("done")
+    assert "identical" in visitor.page.inner_text("#sd-check-text") or "Near-tie" in visitor.page.inner_text(
+        "#sd-check-text"
+    )
+    texts = {lane: visitor.text(lane) for lane in ("baseline", "speculative", "rival")}
+    assert len(set(texts.values())) == 1 or "Near-tie" in visitor.page.inner_text("#sd-check-text")
+    rounds = visitor.page.evaluate("specdemo.page.byLane.speculative.length")
+    seen = set()
+    for index in range(rounds):
+        visitor.page.evaluate(f"specdemo.page.tree.open({index})")
+        for outcome in ("accepted", "rejected", "discarded"):
+            if visitor.page.locator(f"#sd-tree-view .sd-node .tok.{outcome}").count():
+                seen.add(outcome)
+    assert seen == {"accepted", "rejected", "discarded"}
+    best = visitor.page.evaluate(
+        """() => {
+            const rounds = specdemo.page.byLane.speculative;
+            const most = Math.max(...rounds.map((round) => round.accepted));
+            const index = rounds.findIndex((round) => round.accepted === most);
+            specdemo.page.tree.open(index);
+            return rounds[index];
+        }"""
+    )
+    assert f"{best['draftedCount']} nodes · depth {best['depth']}" in visitor.page.inner_text("#sd-tree-title")
+    visitor.page.locator("#sd-tree-view .sd-node .tok.accepted").first.hover()
+    visitor.page.wait_for_selector("#sd-card:not([hidden])")
+    assert "drafter's estimate" in visitor.page.inner_text("#sd-card")
+    visitor.screenshot("real-eagle")
