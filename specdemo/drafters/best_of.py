@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from specdemo import theory
 from specdemo.drafters.base import Drafter, Proposal, Stop
+from specdemo.drafters.rate import Rate
 from specdemo.models.costs import Costs
 from specdemo.models.runner import Runner
 
 _MEMORY = 0.93  # weight of the past with every round, also of those that others drafted: who was wrong is tried again
 _PRIOR_ALPHA, _PRIOR_WEIGHT = 0.6, 2.0  # what is believed of a lookup before it has drafted: a few tests outvote it
-_PRIOR_GAIN, _PRIOR_TIME = 1.4, 4.0  # tokens per target step that the last drafter gives, and steps that say so
 
 
 @dataclass
@@ -45,7 +45,7 @@ class BestOf:
     def __init__(self, lookups: Sequence[Drafter], last: Drafter, costs: Costs) -> None:
         self.lookups, self.last, self.costs, self.taps = lookups, last, costs, last.taps
         self.records = [_Record() for _ in lookups]
-        self.tokens, self.time = _PRIOR_GAIN * _PRIOR_TIME, _PRIOR_TIME  # of the last drafter's rounds
+        self.rate = Rate()  # of the last drafter's rounds
         self._asked: tuple[_Record | None, int, Proposal] | None = None  # whose draft, behind how many tokens, and what
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
@@ -57,7 +57,7 @@ class BestOf:
         for drafter, record in zip(self.lookups, self.records, strict=True):
             found = drafter.propose(context, gamma, stop)
             n = max(range(len(found) + 1), key=lambda n, record=record: self._gain(record, n))
-            if n and self._gain(record, n) > self.tokens / self.time:
+            if n and self._gain(record, n) > 0:
                 proposal = found.first(n)
                 break
         else:
@@ -71,8 +71,8 @@ class BestOf:
             drafter.rollback(length)
 
     def _gain(self, record: _Record, n: int) -> float:
-        """Tokens per target step of a looked-up draft of n tokens."""
-        return theory.expected_tokens(record.alpha, n) / self.costs.round(0, n)
+        """Tokens of a looked-up draft of n, less what the last drafter would write in its time."""
+        return theory.expected_tokens(record.alpha, n) - self.rate() * self.costs.round(0, n)
 
     def _learn(self, length: int) -> None:
         """The first `length` tokens were kept: what that says of whoever drafted."""
@@ -86,6 +86,5 @@ class BestOf:
             record.accepted += accepted
             record.tested += min(accepted + 1, len(proposal))
         else:
-            self.tokens = self.tokens * _MEMORY + accepted + 1
-            self.time = self.time * _MEMORY + self.costs.round(proposal.steps, len(proposal))
+            self.rate.add(accepted + 1, self.costs.round(proposal.steps, len(proposal)))
         self._asked = None

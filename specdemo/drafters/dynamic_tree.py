@@ -16,6 +16,8 @@ from specdemo.models.tree import ROOT, Tree
 BEAM = 8
 """Nodes expanded at a depth, and children seen of each. EAGLE-2 takes 10; a narrow tree suits small budgets."""
 
+_FIRST = 0.65  # probability that a head usually gives to a node's first child
+
 
 @dataclass(frozen=True)
 class TreeShape:
@@ -33,10 +35,12 @@ class TreeShape:
 class Growing:
     """A tree while it grows; its nodes are numbered in the order in which they were seen.
 
-    ids, parents, chances: of each node, the last being the product of the drafter's probabilities from the text on.
+    rate: tokens per target step that time is worth, see `Rate`; of use where costs are known. ids, parents, chances: of
+    each node, the last being the product of the drafter's probabilities from the text on.
     """
 
     shape: TreeShape
+    rate: float = 1.0
     ids: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
@@ -56,34 +60,30 @@ class Growing:
         return self._worth(new[: min(BEAM, self.shape.nodes)])
 
     def _worth(self, nodes: list[int]) -> list[int]:
-        """Those of some nodes whose children can still enter the tree, if another step pays at all.
-
-        The next depth can add at most the nodes' own chances. Tokens per unit of time fall where a step's cost
-        exceeds what those tokens are worth at the present rate.
-        """
+        """Those of some nodes whose children can still enter the tree, if another step pays at all."""
         floor = sorted(self.chances, reverse=True)[: self.shape.nodes][-1] if len(self.ids) >= self.shape.nodes else 0.0
         nodes = [node for node in nodes if self.chances[node] > floor]
-        if self.shape.cost is None or not nodes:
+        cost = self.shape.cost
+        if cost is None:
             return nodes
-        kept, rate = self._best()
-        gain = sum(self.chances[node] for node in nodes[:2])
-        cost = self.shape.cost(self.steps + 1, kept + 1) - self.shape.cost(self.steps, kept)
-        return nodes if gain > rate * cost else []
+        kept = self._kept()
+        now = cost(self.steps, kept)
+        step, node_cost = cost(self.steps + 1, kept) - now, cost(self.steps, kept + 1) - now
+        gain = sum(max(0.0, _FIRST * self.chances[node] - self.rate * node_cost) for node in nodes)
+        return nodes if gain > self.rate * step else []
 
-    def _best(self) -> tuple[int, float]:
-        """How many nodes to verify, and the tokens per target step that are expected of it."""
+    def _kept(self) -> int:
+        """How many nodes to verify: all in the budget, or those that are worth their time."""
         ranked = sorted(self.chances, reverse=True)[: self.shape.nodes]
-        if self.shape.cost is None:
-            return len(ranked), 0.0
-        expected, best = 1.0, (0, 1.0 / self.shape.cost(self.steps, 0))
-        for n, chance in enumerate(ranked, 1):
-            expected += chance
-            best = max(best, (n, expected / self.shape.cost(self.steps, n)), key=lambda found: found[1])
-        return best
+        cost = self.shape.cost
+        if cost is None:
+            return len(ranked)
+        worth = [sum(ranked[:n]) - self.rate * cost(self.steps, n) for n in range(len(ranked) + 1)]
+        return max(range(len(worth)), key=worth.__getitem__)
 
     def rerank(self) -> list[int]:
         """The nodes to verify, parents before children and better siblings before worse ones."""
-        kept, _ = self._best()
+        kept = self._kept()
         ranked = sorted(range(len(self.ids)), key=lambda node: -self.chances[node])  # stable: parents stay first
         return sorted(ranked[:kept], key=lambda node: (self._depth(node), -self.chances[node]))
 

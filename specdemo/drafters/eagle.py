@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.drafters.dynamic_tree import BEAM, Growing, TreeShape
+from specdemo.drafters.rate import Rate
 from specdemo.models.cache import KVCache
 from specdemo.models.eagle import EagleHead
 from specdemo.models.runner import Runner, chunks
@@ -24,6 +25,8 @@ class Eagle:
 
     def __init__(self, head: EagleHead, vocab_size: int, shape: TreeShape) -> None:
         self.head, self.vocab_size, self.shape, self.taps = head, vocab_size, shape, head.taps
+        self.rate = Rate()
+        self._drafted: tuple[int, int, int] | None = None  # behind how many tokens, in how many steps, how many nodes
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         self.target, self.cache = target, KVCache(self.head, target.capacity + _SLOTS)
@@ -34,7 +37,7 @@ class Eagle:
             self._read(prompt, self._length + len(chunk))
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
-        growing, text = Growing(self.shape), len(context) - 1
+        growing, text = Growing(self.shape, self.rate()), len(context) - 1
         if gamma < 1 or text < 1 or stop():
             return Proposal.none(self.vocab_size, self.head.device)
         states = self._read(context, text)[-1:]  # behind each node that is expanded next; first behind the text
@@ -51,13 +54,18 @@ class Eagle:
             parents, beam = beam, self._children(growing, beam, states)
         self.cache.lengths = [text]
         nodes = growing.rerank()
+        self._drafted = len(context), growing.steps, len(nodes)
         if not nodes:
             return Proposal.none(self.vocab_size, self.head.device, growing.steps)
         chances = [growing.chances[node] for node in nodes]
         return Proposal(self._ids(growing, nodes), None, growing.steps, growing.tree_of(nodes), chances)
 
     def rollback(self, length: int) -> None:
-        """Nothing to forget: what is in the cache came from the target's states of kept tokens."""
+        """Nothing to forget, since the cache holds what came of the target's states of kept tokens; but to learn."""
+        if self._drafted is not None and self.shape.cost is not None:
+            before, steps, nodes = self._drafted
+            self.rate.add(length - before + 1, self.shape.cost(steps, nodes))
+        self._drafted = None
 
     @property
     def _length(self) -> int:
