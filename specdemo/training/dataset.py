@@ -148,21 +148,22 @@ class Dataset:
 
 
 def _collate(rows: list[_Row], student: Learner, join: int) -> Batch:
-    ids = torch.tensor(np.stack([row.shard.ids[row.index] for row in rows]).astype(np.int64))
-    role = torch.tensor(np.stack([row.shard.role[row.index] for row in rows]).astype(np.int64))
-    greedy = torch.tensor([row.shard.temperature[row.index] < 0.1 for row in rows])[:, None].expand_as(role)
+    on_device = lambda array: torch.tensor(array, device=student.draft_ids.device)  # noqa: E731
+    ids = on_device(np.stack([row.shard.ids[row.index] for row in rows]).astype(np.int64))
+    role = on_device(np.stack([row.shard.role[row.index] for row in rows]).astype(np.int64))
+    greedy = on_device([bool(row.shard.temperature[row.index] < 0.1) for row in rows])[:, None].expand_as(role)
     lines = [slice(row.first, row.first + int((row.shard.role[row.index] > FORCED).sum())) for row in rows]
     top_ids = np.concatenate([row.shard.top_ids[part] for row, part in zip(rows, lines, strict=True)])
     logprobs = np.concatenate([row.shard.top_logprobs[part] for row, part in zip(rows, lines, strict=True)])
     ids, role, greedy = (x.reshape(len(rows) // join, -1) for x in (ids, role, greedy))
     sampled = role > FORCED  # never at position 0, so shifting by one loses nothing
-    draft_ids = student.draft_ids[torch.tensor(top_ids.astype(np.int64))]
+    draft_ids = student.draft_ids[on_device(top_ids.astype(np.int64))]
     known = draft_ids < len(student.vocab_ids)
-    probs = torch.tensor(logprobs.astype(np.float32)).exp() * known
+    probs = on_device(logprobs.astype(np.float32)).exp() * known
     probs = probs / probs.sum(-1, keepdim=True).clamp_min(1.0)  # float16 may round a sum above 1
     states = None
     if rows[0].features is not None:
-        states = torch.tensor(np.stack([row.features[row.index] for row in rows])).reshape(*ids.shape, -1)
+        states = on_device(np.stack([row.features[row.index] for row in rows])).reshape(*ids.shape, -1)
     return Batch(ids, sampled[:, 1:], draft_ids * known, probs, draft_ids[:, 0], role[sampled], greedy[sampled], states)
 
 

@@ -170,7 +170,7 @@ def _answer(
             p = (logits / TEMPERATURE).softmax(-1)
             token = int(logits.argmax() if generator is None else torch.multinomial(p, 1, generator=generator))
             top = p.topk(min(_LISTED, len(p)))
-            answers[row].append((token, top.indices.numpy().astype(np.uint16), top.values.numpy().astype(np.float16)))
+            answers[row].append((token, top.indices.numpy().astype(np.uint32), top.values.numpy().astype(np.float16)))
             ids[row, at] = token
             if token == end or len(answers[row]) == tokens:
                 open_rows.remove(row)

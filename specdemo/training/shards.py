@@ -21,9 +21,9 @@ class Shard:
     target's most likely tokens *for* that position (temperature 1), most likely first.
     """
 
-    ids: np.ndarray  # uint16 [rows, length]
+    ids: np.ndarray  # uint16 or uint32 [rows, length]
     role: np.ndarray  # uint8 [rows, length]
-    top_ids: np.ndarray  # uint16 [sampled, TOP]
+    top_ids: np.ndarray  # uint16 or uint32 [sampled, TOP]
     top_logprobs: np.ndarray  # float16 [sampled, TOP]
     category: np.ndarray  # uint8 [rows], index into seeds.CATEGORIES, or one past its end where unknown
     temperature: np.ndarray  # float16 [rows], of the assistant; nan where unknown
@@ -35,9 +35,9 @@ class Shard:
         """Pack tensors; top_ids and top_logprobs come as [rows, length, TOP] and keep sampled positions only."""
         sampled = role > 0
         return cls(
-            ids.numpy().astype(np.uint16),
+            _small(ids),
             role.numpy().astype(np.uint8),
-            top_ids[sampled].numpy().astype(np.uint16),
+            _small(top_ids[sampled]),
             top_logprobs[sampled].numpy(),
             np.array(category, np.uint8),
             np.array(temperature, np.float16),
@@ -56,3 +56,8 @@ class Shard:
         """Read a shard written by `save`."""
         with np.load(file) as arrays:
             return cls(**arrays)
+
+
+def _small(ids: Tensor) -> np.ndarray:
+    """Token ids in two bytes each, or in four where a vocabulary is larger than that."""
+    return ids.numpy().astype(np.uint16 if not ids.numel() or int(ids.max()) < 1 << 16 else np.uint32)

@@ -130,3 +130,15 @@ def test_composed_questions_have_no_open_slots(texts):
         drawn = {asks.draw(category, rng) for _ in range(200)}
         assert len(drawn) > (5 if category == "summary" and texts else 50)
         assert not any("{" in text for text in drawn)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(65_535, np.uint16), (151_935, np.uint32)])
+def test_ids_of_large_vocabularies_survive_a_shard(largest, dtype, tmp_path):
+    ids = torch.tensor([[1, largest]])
+    role = torch.tensor([[0, ASSISTANT]], dtype=torch.uint8)
+    listed = torch.full((1, 2, 16), largest, dtype=torch.int32)
+    Shard.of(ids, role, listed, torch.zeros(1, 2, 16).half(), [0], [0.0]).save(tmp_path / "s.npz")
+    back = Shard.load(tmp_path / "s.npz")
+    assert back.ids.tolist() == ids.tolist()
+    assert back.top_ids.max() == largest
+    assert back.ids.dtype == dtype
