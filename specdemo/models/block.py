@@ -51,11 +51,13 @@ class Weights:
     """A checkpoint's tensors by their transformers names, on their way into a model.
 
     They are taken *out* of `tensors` one after the other, so that fused copies and originals are never all held
-    together, and so that what nobody took can be named.
+    together, and so that what nobody took can be named. coarse: linear layers may round, see `linear`.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], device: torch.device, dtype: torch.dtype, eps: float) -> None:
-        self.tensors, self.device, self.dtype, self.eps = tensors, device, dtype, eps
+    def __init__(
+        self, tensors: dict[str, Tensor], device: torch.device, dtype: torch.dtype, eps: float, coarse: bool = False
+    ) -> None:
+        self.tensors, self.device, self.dtype, self.eps, self.coarse = tensors, device, dtype, eps, coarse
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -87,7 +89,8 @@ class Weights:
         """One linear layer for all projections of the same input."""
         weight = torch.cat([self.take(f"{part}{name}.weight") for name in names])
         biases = [f"{part}{name}.bias" for name in names]
-        return linear(weight, torch.cat([self.take(name) for name in biases]) if biases[0] in self else None)
+        bias = torch.cat([self.take(name) for name in biases]) if biases[0] in self else None
+        return linear(weight, bias, self.coarse)
 
 
 class Block:

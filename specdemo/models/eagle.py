@@ -44,7 +44,7 @@ class EagleHead:
         self.device, self.dtype, self.depth, self.width = target.device, dtype, 1, config.hidden_size
         self.heads, self.rotary = Heads.of(config), rotary_frequencies(config, Heads.of(config).dim)
         self.joins_depths = "midlayer.hidden_norm.weight" in tensors
-        weights = Weights(tensors, self.device, dtype, config.rms_norm_eps)
+        weights = Weights(tensors, self.device, dtype, config.rms_norm_eps, coarse=True)
         self._target = target
         self._embedding = weights.take("embed_tokens.weight") if "embed_tokens.weight" in weights else None
         self.taps = tuple(getattr(config, "taps", None) or self._published_taps(target.depth))

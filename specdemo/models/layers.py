@@ -8,6 +8,7 @@ nowhere else, and everything falls back to `torch.nn.functional.linear` where th
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 
 import torch
@@ -32,11 +33,31 @@ def can_prepack() -> bool:
         return False
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """A function `x [..., in] -> [..., out]` computing `x @ weight.T + bias`, as fast as this device allows."""
+@functools.cache
+def multiplies_coarsely() -> bool:
+    """Whether this processor is faster at bfloat16 than at float32 (AMX, AVX512-BF16).
+
+    Measured, not looked up: a processor may accept bfloat16 and emulate it several times slower.
+    """
+    weight, x = torch.randn(4096, 512), torch.randn(_ROWS_HINT, 512)
+    seconds = []
+    for layer in (_prepacked(weight, None), _coarse(weight, None)):
+        layer(x)
+        start = time.perf_counter()
+        for _ in range(5):
+            layer(x)
+        seconds.append(time.perf_counter() - start)
+    return seconds[1] < 0.8 * seconds[0]
+
+
+def linear(weight: Tensor, bias: Tensor | None = None, coarse: bool = False) -> Linear:
+    """A function `x [..., in] -> [..., out]` computing `x @ weight.T + bias`, as fast as this device allows.
+
+    coarse: float32 may be multiplied as bfloat16 where that is faster. For what is verified anyway: a drafter's layers.
+    """
     on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
     if on_cpu and weight.numel() >= WORTH_PACKING and can_prepack():
-        return _prepacked(weight, bias)
+        return (_coarse if coarse and multiplies_coarsely() else _prepacked)(weight, bias)
     return functools.partial(F.linear, weight=weight, bias=bias)
 
 
@@ -44,6 +65,16 @@ def _prepacked(weight: Tensor, bias: Tensor | None) -> Linear:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
     pointwise = torch.ops.mkldnn._linear_pointwise
     return lambda x: pointwise(x, packed, bias, "none", [], "")
+
+
+def _coarse(weight: Tensor, bias: Tensor | None) -> Linear:
+    multiply = _prepacked(weight.bfloat16(), None)
+
+    def layer(x: Tensor) -> Tensor:
+        product = multiply(x.bfloat16()).float()
+        return product if bias is None else product + bias
+
+    return layer
 
 
 class RMSNorm:

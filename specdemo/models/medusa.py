@@ -36,7 +36,7 @@ class MedusaHeads:
     def __init__(self, config: dict, tensors: dict[str, Tensor], target: LanguageModel, dtype: torch.dtype) -> None:
         self.device, self.taps = target.device, (target.depth + 1,)
         self.accuracies: list[list[float]] = config.get("accuracies", [])
-        weights = Weights(tensors, self.device, dtype, eps=0.0)
+        weights = Weights(tensors, self.device, dtype, eps=0.0, coarse=True)
         heads, blocks = range(config["medusa_num_heads"]), range(config["medusa_num_layers"])
         self._blocks = [[weights.linear(f"{head}.{block}.", "linear") for block in blocks] for head in heads]
         self.vocab_ids = weights.vocab_ids(target.vocab_size)

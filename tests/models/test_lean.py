@@ -316,6 +316,18 @@ def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pyt
     assert slow.func is torch.nn.functional.linear
 
 
+def test_a_drafters_layers_may_round_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, bias, x = torch.randn(2048, 600), torch.randn(2048), torch.randn(3, 600)
+    monkeypatch.setattr(layers, "multiplies_coarsely", lambda: False)
+    exact = linear(weight, bias, coarse=True)(x)
+    assert torch.equal(exact, linear(weight, bias)(x))
+    monkeypatch.setattr(layers, "multiplies_coarsely", lambda: True)
+    rounded = linear(weight, bias, coarse=True)(x)
+    assert rounded.dtype == torch.float32
+    error = (rounded - exact).abs().max() / exact.abs().max()
+    assert 0 < error < 1e-2
+
+
 def test_missing_operators_mean_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_):
         raise AttributeError("no such operator")
