@@ -21,8 +21,9 @@ SCHEMA_VERSION = 1
 Outcome = Literal["accepted", "rejected", "discarded", "resampled", "bonus", "plain", "cut"]
 """What became of a token.
 
-accepted: drafted, tested, kept. rejected: drafted, tested, refused. discarded: drafted behind a rejection, never
-tested. resampled: drawn from the residual at a rejection. bonus: the extra token of a fully accepted round.
+accepted: drafted, tested, kept. rejected: drafted, tested, refused. discarded: never tested, since a rejection before
+it or, in a tree, another branch had decided. resampled: drawn from the residual at a rejection. bonus: the extra token
+behind a fully accepted draft or path.
 plain: drawn from the target in a pass without a draft. cut: accepted, but behind the end of the text.
 """
 
@@ -60,11 +61,12 @@ class TopLists(_Event):
 class Token(_Event):
     """One token of a round. For rejected and discarded drafts `position` is where they would have stood.
 
-    Where the token was tested: p and q are its probabilities under target and drafter, accept = min(1, p/q) is the
-    acceptance probability, u the uniform it was compared with, tv the total variation distance between p and q at
-    this position (1 - tv is the expected acceptance rate). chance: where a drafter chose the token instead of drawing
-    it (q is 1 then), how likely it thought the whole path up to it to be accepted. Tokens that were not drafted carry
-    p alone.
+    Where the token was tested: p and q are its probabilities under target and drafter, accept the acceptance
+    probability, min(1, p/q) (in a tree min(1, r/q), r being what elder siblings left of p; 1 or 0 by typical
+    acceptance, which needs no u), u the uniform it was compared with, tv the total variation distance between p and q
+    at this position (1 - tv is the expected acceptance rate). chance: where a drafter chose the token instead of
+    drawing it (q is 1 then), how likely it thought the whole path up to it to be accepted. Tokens that were not drafted
+    carry p alone.
     """
 
     id: int
@@ -147,6 +149,22 @@ class Round(_Event):
     def tested(self) -> int:
         """Drafts that were tested at all: a rejected one counts, those behind it do not."""
         return sum(token.outcome != "discarded" for token in self.drafted)
+
+    @property
+    def positions(self) -> int:
+        """Positions of the text at which drafts were tested: siblings of a tree share one."""
+        if self.parents is None:
+            return self.tested
+        pairs = zip(self.drafted, self.parents, strict=True)
+        return len({parent for token, parent in pairs if token.outcome != "discarded"})
+
+    @property
+    def expected(self) -> float:
+        """Sum over those positions of the chance that a draft is accepted there: sum_x min(p(x), q(x)), and in a tree
+        the p of all siblings together."""
+        if self.parents is None:
+            return sum(1 - (token.tv or 0.0) for token in self.drafted if token.outcome != "discarded")
+        return min(float(self.positions), sum(token.p or 0.0 for token in self.drafted))
 
     @property
     def depth(self) -> int:

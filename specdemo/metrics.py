@@ -53,7 +53,7 @@ class LaneMetrics:
     tree_depth: int = 0
     """Rounds whose draft was a tree, and their nodes and depths added up."""
     end: End | None = None
-    _tv_sum: float = 0.0
+    expected: float = 0.0
 
     @classmethod
     def pooled(cls, lanes: Iterable[LaneMetrics]) -> LaneMetrics:
@@ -86,9 +86,9 @@ class LaneMetrics:
             self.tree_rounds += 1
             self.tree_nodes += len(event.drafted)
             self.tree_depth += event.depth
-        self.tested += event.tested
+        self.tested += event.positions
         self.accepted += event.accepted
-        self._tv_sum += sum(token.tv or 0.0 for token in event.drafted if token.outcome != "discarded")
+        self.expected += event.expected
         self.draft_seconds += event.draft_seconds
         self.verify_seconds += event.verify_seconds
         self.overhead_seconds += event.overhead_seconds
@@ -97,7 +97,7 @@ class LaneMetrics:
 
     @property
     def alpha(self) -> float | None:
-        """Per-token acceptance rate: accepted / tested."""
+        """Per-token acceptance rate: accepted / tested; of trees the share of positions at which a sibling passed."""
         return self.accepted / self.tested if self.tested else None
 
     @property
@@ -107,8 +107,8 @@ class LaneMetrics:
 
     @property
     def expected_alpha(self) -> float | None:
-        """Mean over tested positions of sum_x min(p(x), q(x)) = 1 - TV(p, q)."""
-        return 1 - self._tv_sum / self.tested if self.tested else None
+        """Mean over tested positions of sum_x min(p(x), q(x)) = 1 - TV(p, q); of trees of all siblings' p."""
+        return self.expected / self.tested if self.tested else None
 
     @property
     def tokens_per_pass(self) -> float | None:

@@ -149,7 +149,7 @@ def _drafter(loaded: LoadedPair, name: str, typical: bool) -> Kind:
 def _policy(kind: Kind, settings: Settings, costs: Costs) -> Policy:
     """How far each round drafts. A tree has its own bounds, and with an auto gamma ends where it no longer pays."""
     if kind.is_tree:
-        return Fixed(settings.nodes)
+        return Fixed(settings.nodes, live=settings.auto_gamma)
     return Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
 
 

@@ -99,6 +99,11 @@ def test_a_sparse_tree_ends_where_it_no_longer_pays() -> None:
     assert sparse_tree(accuracies, TreeShape(2, 10, lambda steps, nodes: 1 + nodes)) == ([], [])
 
 
+def test_heads_that_were_never_right_still_give_a_tree() -> None:
+    ranks, parents = sparse_tree([[0.0, 0.0], [0.0, 0.0]], TreeShape(2, 5))
+    assert len(ranks) == len(parents) == 5
+
+
 def test_medusa_fills_its_tree_with_each_heads_best() -> None:
     heads = medusa_heads(TINY.lean)
     runner = TINY.lean.runner(32, taps=heads.taps)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, BloomConfig, Gemma3TextConfig, GPT2Config
 
 from specdemo.errors import UserError
 from specdemo.events import End, Event, GreedyCheck, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start, Trace
@@ -15,8 +16,10 @@ from specdemo.metrics import RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.models.pairs import Pair
 from specdemo.models.tokens import Tokens
+from specdemo.models.transformers_runner import TransformersLanguageModel
 from specdemo.race import compare_greedy, interleave, race
 from specdemo.settings import Settings
+from tests.heads import heads_for
 from tests.test_text import word_tokenizer
 from tests.tiny import STORE, Tiny
 
@@ -245,3 +248,26 @@ def test_a_pair_without_a_draft_still_runs_lookup() -> None:
 def test_bad_settings_are_refused_in_words(values: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         settings(**values)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "bloom", "gpt2"])
+def test_trees_are_verified_only_where_an_architecture_lets_its_mask_be_given(family: str) -> None:
+    """A window's own mask, and ALiBi's, would be replaced or refused: such a target says so instead of being wrong."""
+    size = {"vocab_size": 16, "hidden_size": 16, "num_attention_heads": 2}
+    layers = {"num_hidden_layers": 2, "max_position_embeddings": 64}
+    config = {
+        "gemma3": lambda: Gemma3TextConfig(
+            **size, **layers, intermediate_size=32, num_key_value_heads=1, head_dim=8, sliding_window=8
+        ),
+        "bloom": lambda: BloomConfig(vocab_size=16, hidden_size=16, n_layer=2, n_head=2),
+        "gpt2": lambda: GPT2Config(vocab_size=16, n_embd=16, n_layer=2, n_head=2, n_positions=64),
+    }[family]()
+    torch.manual_seed(0)
+    target = TransformersLanguageModel(AutoModelForCausalLM.from_config(config).eval(), TARGET.lean.info, 16)
+    assert target.takes_trees == (family == "gpt2")
+    loaded = replace(tiny_pair(), target=target, heads=heads_for(target))
+    if family == "gpt2":
+        assert run(loaded, settings(drafter="medusa"))[-1].check.verdict == "identical"
+        return
+    with pytest.raises(UserError, match="cannot verify trees"):
+        run(loaded, settings(drafter="medusa"))

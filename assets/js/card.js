@@ -74,15 +74,16 @@ export class Card {
 
   #facts(token) {
     const facts = document.createElement("dl");
-    const quotient = token.p != null && token.q ? token.p / token.q : null;
+    const chosen = token.chance != null; // and not drawn: then q is 1, and elder siblings have a part in the test
+    const quotient = !chosen && token.p != null && token.q ? token.p / token.q : null;
     const rows = [
       ["p", token.p],
-      ["q", token.q],
+      ["q", chosen ? null : token.q],
       [text("card_chance"), token.chance],
       ["p/q", quotient],
-      [text("card_accept"), token.accept],
+      [text(chosen ? "card_accept_chosen" : "card_accept"), token.accept],
       [text("card_u"), token.u],
-      ["1 − TV", token.tv == null ? null : 1 - token.tv],
+      ["1 − TV", chosen || token.tv == null ? null : 1 - token.tv],
     ];
     for (const [name, value] of rows) {
       if (value == null) continue;

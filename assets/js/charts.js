@@ -43,14 +43,14 @@ export class Charts {
 
   #addRound(round) {
     const totals = this.totals[round.lane];
-    totals.tested += round.tested;
+    totals.tested += round.positions;
     totals.accepted += round.accepted;
     totals.expected += round.expected;
     totals.tokens += round.emitted.length;
     const x = round.n + 1;
     this.rounds[round.lane].push({
       x,
-      own: round.tested ? round.accepted / round.tested : null,
+      own: round.positions ? round.accepted / round.positions : null,
       alpha: totals.tested ? totals.accepted / totals.tested : null,
       expected: totals.tested ? totals.expected / totals.tested : null,
       tokens: round.emitted.length,

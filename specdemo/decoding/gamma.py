@@ -34,13 +34,13 @@ class Policy(Protocol):
 
 
 class Fixed:
-    """The textbook's gamma."""
+    """The textbook's gamma. live: the drafter makes of it what pays, as trees do, and it is the largest there is."""
 
-    def __init__(self, gamma: int) -> None:
-        self.gamma = gamma
+    def __init__(self, gamma: int, live: bool = False) -> None:
+        self.most, self.gamma = gamma, 0 if live else gamma
 
     def choose(self) -> int:
-        return self.gamma
+        return self.most
 
     def learn(self, steps: int, drafted: int, accepted: int) -> None:
         """Nothing to learn."""

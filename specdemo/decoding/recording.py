@@ -38,7 +38,7 @@ class Pass:
     q: list[float]
     accept: list[float | None]
     tv: list[float]
-    u: list[float]
+    u: list[float] | list[None]
     logits: Tensor
     probs: Tensor
     source: Tensor
@@ -99,7 +99,7 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
         tv = (1 - torch.minimum(probs[rows], proposal.q).sum(-1)).tolist()
     accept = [found.accept.get(i) for i in range(len(drafts))]
     p_token = float(probs[found.path[-1] + 1 if found.path else 0, found.token])
-    tests = u[:-1].tolist()
+    tests = [None] * len(drafts) if typical else u[:-1].tolist()
     return Pass(
         start,
         drafts,
@@ -170,7 +170,9 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
     token, position = done.drafts[i], done.start + done.depth(i)
     chance = done.proposal.chances[i] if done.proposal.chances else None
     if done.accept[i] is None:
-        return Token(id=token, text=piece, outcome="discarded", position=position, q=done.q[i], chance=chance)
+        # Where the walk came by, p says what a younger sibling would have had.
+        p = done.p[i] if done.tree is not None and done.row(i) - 1 in (-1, *done.path) else None
+        return Token(id=token, text=piece, outcome="discarded", position=position, p=p, q=done.q[i], chance=chance)
     rejected = i not in done.path
     # What was drawn at a rejection stands with the last draft that was refused there.
     residual = done.source if rejected and done.row(i) == done.last_row else None

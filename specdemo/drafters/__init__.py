@@ -44,8 +44,9 @@ class DraftJob:
 NEEDS = {
     "draft": "This pair has no draft model. Choose prompt lookup, or start with --draft.",
     "store": "Nobody has kept text of this target to retrieve from. Choose another drafter.",
-    "eagle": "This target has no EAGLE head. Train one (python -m specdemo train eagle) and start with --head FOLDER.",
+    "eagle": "This target has no EAGLE head. Train one (train eagle) or convert one, and start with --head FOLDER.",
     "medusa": "This target has no Medusa heads. Make them (python -m specdemo train medusa); start with --head FOLDER.",
+    "trees": "This target cannot verify trees: its attention takes no mask from outside. Choose a drafter of chains.",
     "layers": "This target runs through transformers, whose layers cannot be left early. Choose another drafter.",
 }
 """What a drafter may need of a pair, and what to say where it is missing."""
@@ -98,14 +99,14 @@ DRAFTERS: dict[str, Kind] = {
         "EAGLE",
         "one layer continues the target's own hidden states and drafts a tree (Li et al. 2024)",
         _eagle,
-        needs=("eagle",),
+        needs=("eagle", "trees"),
         is_tree=True,
     ),
     "medusa": Kind(
         "Medusa",
         "heads guess the next tokens side by side and draft a tree (Cai et al. 2024)",
         lambda job: Medusa(job.heads["medusa"], job.target.vocab_size, job.shape),
-        needs=("medusa",),
+        needs=("medusa", "trees"),
         is_tree=True,
     ),
     "prompt-lookup": Kind(
@@ -135,7 +136,7 @@ DRAFTERS: dict[str, Kind] = {
         "Lookup, retrieval, EAGLE",
         "whichever of the three gives most for its time in this text",
         lambda job: BestOf(_lookups(job), _eagle(job), job.costs),
-        needs=("eagle",),
+        needs=("eagle", "trees"),
         is_tree=True,
     ),
 }

@@ -17,6 +17,7 @@ from specdemo.models.tree import ROOT, Tree
 _GUESSED = [0.5 * 0.45**rank for rank in range(10)]
 """Accuracies by rank of a head that nobody measured: the first guess right every second time, each later one rarer."""
 
+_LEAST = 1e-6  # an accuracy of nothing says only that the sample was small
 _GUESSED_DECAY = 0.8  # of each such head beside the one before
 
 
@@ -69,6 +70,7 @@ def sparse_tree(accuracies: list[list[float]], shape: TreeShape) -> tuple[list[i
     most is added, then the next, up to the budget, or as far as it pays where `shape.cost` is known; behind a node its
     first child and its next sibling become candidates. Nodes come depth by depth, better siblings first.
     """
+    accuracies = [[max(share, _LEAST) for share in ranks] for ranks in accuracies]
     depth = min(shape.depth, len(accuracies))
     found: list[tuple[float, tuple[int, ...]]] = []  # (chance, ranks along the path)
     heap = [(-accuracies[0][0], (0,))] if depth else []

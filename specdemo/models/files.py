@@ -50,6 +50,11 @@ def kind_of(folder: Path) -> str:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("head")
     except (OSError, ValueError, AttributeError):
         kind = None
+    if not folder.is_dir():
+        raise UserError(
+            f"There is no folder {folder}. A head on the hub is fetched and brought into this project's form by: "
+            "python -m specdemo convert"
+        )
     if kind not in HEAD_KINDS:
         raise UserError(
             f"{folder} is no head: its config.json does not say so. Published checkpoints are brought into this form "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import LlamaConfig
 
 from specdemo.errors import UserError
@@ -26,7 +27,10 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
     what it drafts is accepted less often. Raises UserError for a folder that holds no head of this target's size."""
     kind = kind_of(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    tensors = read_weights(folder)
+    try:
+        tensors = read_weights(folder)
+    except SafetensorError as error:
+        raise UserError(f"The weights in {folder} are damaged or cut short ({error}). Make them again.") from error
     parameters = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     try:
         head = (
@@ -49,7 +53,7 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
 def _why(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error}."
-    if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, RuntimeError) and "shape" in str(error):
         return f"it was made for a model of another width ({str(error).strip()})."
     return str(error).strip()
 

@@ -43,7 +43,8 @@ class LeanModel:
         self.norm = weights.norm("model.norm")
         self.embedding = weights.take("model.embed_tokens.weight")
         self.is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
-        self.head = linear(self.embedding if self.is_tied else weights.take("lm_head.weight"))
+        self._output = self.embedding if self.is_tied else weights.take("lm_head.weight")
+        self.head = linear(self._output)
         self.rotary = rotary_frequencies(config, self.heads.dim)
 
     @torch.inference_mode()
@@ -71,6 +72,10 @@ class LeanModel:
             x = x + block.attend(block.input_norm(x), stored, place)
             x = x + block.feed(x)
         return x
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """The output layer's rows of tokens [..., k], as [..., k, width]."""
+        return F.embedding(ids, self._output)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Output layer: hidden [..., width] -> logits [..., vocab] in fp32."""

@@ -18,11 +18,13 @@ from specdemo.models.tree import Tree
 
 _ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
 _EXIT = 0.8  # share of the layers behind which `shallow` leaves; by less, a model has not yet made up its mind
-_KEPT = 2  # caches that wait for the next run
+_KEPT = 3  # caches that wait for the next run
 
 
 class LeanLanguageModel:
     """See `LanguageModel`: weights of the Llama family."""
+
+    takes_trees = True
 
     def __init__(self, model: LeanModel, info: ModelInfo, vocab_size: int, vocab_ids: Tensor | None = None) -> None:
         self.model, self.info = model, info
@@ -65,7 +67,7 @@ class LeanLanguageModel:
         return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), taps=taps), recorder())
 
     def _give_back(self, recorded: RecordedPasses) -> None:
-        """Keep what a runner used, the largest two: a race has two lanes, and small caches serve nobody else."""
+        """Keep what a runner used, the largest three: a race has so many lanes, and small caches serve nobody else."""
         self._idle = sorted([*self._idle, recorded], key=lambda idle: -idle.cache.capacity)[:_KEPT]
 
     def rows(self, ids: Tensor) -> Tensor:

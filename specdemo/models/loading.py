@@ -59,7 +59,8 @@ class LoadedPair:
     @property
     def has(self) -> set[str]:
         """Which of drafters.NEEDS this pair can serve."""
-        parts = {"draft": self.draft, "store": self.store, "layers": isinstance(self.target, LeanLanguageModel)}
+        lean, trees = isinstance(self.target, LeanLanguageModel), self.target.takes_trees
+        parts = {"draft": self.draft, "store": self.store, "layers": lean, "trees": trees}
         return {name for name, part in parts.items() if part} | set(self.heads)
 
     def costs_of(self, part: str) -> Costs:

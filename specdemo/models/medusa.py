@@ -35,9 +35,10 @@ class MedusaHeads:
 
     def __init__(self, config: dict, tensors: dict[str, Tensor], target: LanguageModel, dtype: torch.dtype) -> None:
         self.device, self.taps = target.device, (target.depth + 1,)
-        self.accuracies: list[list[float]] = config.get("accuracies", [])
+        heads = range(config["medusa_num_heads"])
+        self.accuracies: list[list[float]] = config.get("accuracies", [])[: len(heads)]
         weights = Weights(tensors, self.device, dtype, eps=0.0, coarse=True)
-        heads, blocks = range(config["medusa_num_heads"]), range(config["medusa_num_layers"])
+        blocks = range(config["medusa_num_layers"])
         self._blocks = [[weights.linear(f"{head}.{block}.", "linear") for block in blocks] for head in heads]
         self.vocab_ids = weights.vocab_ids(target.vocab_size)
         if "lm_head.weight" in weights:

@@ -50,7 +50,7 @@ class Pair:
     @property
     def has(self) -> set[str]:
         """Which of drafters.NEEDS it will serve when it is loaded, as far as that can be known before."""
-        parts = {"draft": self.draft, "store": self.has_store, "layers": True}
+        parts = {"draft": self.draft, "store": self.has_store, "layers": True, "trees": True}
         return {name for name, part in parts.items() if part} | {kind_of(head_folder(head)) for head in self.heads}
 
     @property

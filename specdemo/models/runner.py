@@ -80,6 +80,8 @@ class LanguageModel(Protocol):
     max_length: int
     depth: int
     """Layers."""
+    takes_trees: bool
+    """Whether passes over trees are right: not every architecture lets its mask be given from outside."""
 
     def embed(self, ids: Tensor) -> Tensor:
         """Input embeddings [..., width] of ids [...]."""

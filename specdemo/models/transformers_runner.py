@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from transformers import DynamicCache
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
-from specdemo.models.tree import Tree
+from specdemo.models.tree import ROOT, Tree
 
 _NO_LIMIT = 1 << 20  # tokens; what a cache can hold is bounded by memory alone then
 
@@ -28,6 +29,25 @@ class TransformersLanguageModel:
         self.max_length = _context_length(model.config.get_text_config())
         # transformers renamed the argument; the old name warns and is to go.
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+    @cached_property
+    def takes_trees(self) -> bool:
+        """Tried once: two equal nodes side by side must predict the same, and what one node alone predicts.
+
+        A mask from outside replaces a sliding window's own, and some models (ALiBi) take no such mask at all.
+        """
+        text = self.model.config.get_text_config()
+        if getattr(text, "sliding_window", None) and "sliding_attention" in getattr(text, "layer_types", ["?"]):
+            return False
+        try:
+            beside, alone = self.runner(4), self.runner(4)
+            for runner in (beside, alone):
+                runner.prefill([0])
+            both = beside.forward([0, 0], Tree((ROOT, ROOT)))
+            one = alone.forward([0])[0]
+        except (ValueError, RuntimeError, TypeError, IndexError):
+            return False
+        return all(torch.allclose(row, one, atol=0.05 * float(one.abs().max())) for row in both)
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.model.get_input_embeddings()(ids)

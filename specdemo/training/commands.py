@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from specdemo.cli_options import explained
+
 app = typer.Typer(no_args_is_help=True, help="Train a draft model or a head for a target.")
 
 Target = Annotated[str, typer.Option(help="Folder of the target; the built-in one by default.")]
@@ -18,9 +20,9 @@ TextSeed = Annotated[int, typer.Option(help="Seed of the text: other seeds add o
 Out = Annotated[Path, typer.Option(help="Folder of what is exported.")]
 Work = Annotated[Path, typer.Option(help="Folder of the run's state.")]
 Resume = Annotated[bool, typer.Option(help="Continue the run in --work.")]
-Steps = Annotated[int, typer.Option(help="Optimiser steps at most.")]
-Vocab = Annotated[int, typer.Option(help="Tokens that can be proposed.")]
-Cooldown = Annotated[float, typer.Option(help="Share of the run in which the learning rate falls to 0.")]
+Steps = Annotated[int, typer.Option(min=1, help="Optimiser steps at most.")]
+Vocab = Annotated[int, typer.Option(min=64, help="Tokens that can be proposed.")]
+Cooldown = Annotated[float, typer.Option(min=0, max=1, help="Share of the run in which the learning rate falls to 0.")]
 TrainingSeed = Annotated[int, typer.Option(help="Seed of the training.")]
 
 _TARGET = "built-in:target"
@@ -28,6 +30,7 @@ _DATA = Path("training-data")
 
 
 @app.command()
+@explained()
 def generate(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -48,6 +51,7 @@ def generate(
 
 
 @app.command()
+@explained()
 def label(
     text: Annotated[Path, typer.Argument(help=".npz with ids and role [rows, length], role 1 where the target spoke.")],
     target: Target = _TARGET,
@@ -61,6 +65,7 @@ def label(
 
 
 @app.command()
+@explained()
 def draft(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -69,7 +74,9 @@ def draft(
     resume: Resume = False,
     start: Annotated[Path | None, typer.Option(help="Start from the weights of another run's folder.")] = None,
     steps: Steps = 10_000,
-    minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = float("inf"),
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = float(
+        "inf"
+    ),
     tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2560,
     vocab: Vocab = 8192,
     width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 288,
@@ -106,18 +113,19 @@ def draft(
 
 
 @app.command()
+@explained()
 def eagle(
     target: Target = _TARGET,
     data: Data = _DATA,
     out: Out = Path("eagle"),
     work: Work = Path("eagle-run"),
     resume: Resume = False,
-    minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = 60,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = 60,
     steps: Steps = 100_000,
-    tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens a step.")] = 2048,
     vocab: Vocab = 9728,
-    mlp: Annotated[int, typer.Option(help="Width inside the MLP; 0 is the target's.")] = 0,
-    depths: Annotated[int, typer.Option(help="Steps of its own that the head learns to continue.")] = 3,
+    mlp: Annotated[int, typer.Option(min=0, help="Width inside the MLP; 0 is the target's.")] = 0,
+    depths: Annotated[int, typer.Option(min=1, max=8, help="Steps of its own that the head learns to continue.")] = 3,
     deepen: Annotated[float, typer.Option(help="Share of the run after which it learns more than one.")] = 0.27,
     muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
     adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and norms.")] = 1e-3,
@@ -147,18 +155,19 @@ def eagle(
 
 
 @app.command()
+@explained()
 def medusa(
     target: Target = _TARGET,
     data: Data = _DATA,
     out: Out = Path("medusa"),
     work: Work = Path("medusa-run"),
     resume: Resume = False,
-    minutes: Annotated[float, typer.Option(help="Time limit; the schedule then ends in time.")] = 30,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = 30,
     steps: Steps = 100_000,
-    tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens a step.")] = 2048,
     vocab: Vocab = 9728,
-    heads: Annotated[int, typer.Option(help="Heads: tokens that are guessed at once.")] = 4,
-    blocks: Annotated[int, typer.Option(help="Residual blocks a head.")] = 1,
+    heads: Annotated[int, typer.Option(min=1, max=8, help="Heads: tokens that are guessed at once.")] = 4,
+    blocks: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks a head.")] = 1,
     muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
     adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and biases.")] = 1e-3,
     cooldown: Cooldown = 0.5,
@@ -179,6 +188,7 @@ def medusa(
 
 
 @app.command()
+@explained()
 def measure(
     folder: Annotated[Path, typer.Argument(help="Exported draft folder.")] = Path("assets/draft"),
     target: Target = _TARGET,

@@ -46,6 +46,7 @@ class Learner(Protocol):
     vocab_ids: Tensor  # [vocab], the target's token of every draft token
     draft_ids: Tensor  # [target vocab], the reverse; vocab where a token is outside
     head: Tensor  # [vocab, width], the output layer
+    longest: int  # tokens that a row may have
     inner: list[torch.nn.Parameter]  # matrices for Muon
     description: dict  # what config.json says of its shape
 
@@ -134,6 +135,7 @@ class Dataset:
         kinds = sorted(self.train)
         share = np.array([len(self.train[kind]) * kind[0] * _WEIGHTS.get(kind[1], 1.0) for kind in kinds])
         rows = self.train[kinds[generator.choice(len(kinds), p=share / share.sum())]]
+        join = max(1, min(join, student.longest // rows[0].length))
         count = max(1, tokens // (rows[0].length * join)) * join
         return _collate([rows[i] for i in generator.integers(len(rows), size=count)], student, join)
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdemo.errors import UserError
 from specdemo.training.dataset import Batch, Dataset, Learner
 from specdemo.training.losses import distillation_loss
 from specdemo.training.shards import ASSISTANT
@@ -89,7 +90,7 @@ class Trainer:
 
     def __init__(self, student: Learner, data: Dataset, recipe: Recipe, folder: Path, dtype: torch.dtype) -> None:
         self.student, self.data, self.recipe, self.folder, self.dtype = student, data, recipe, folder, dtype
-        self.step, self.seconds = 0, 0.0
+        self.step, self.seconds, self.best = 0, 0.0, -1.0  # best tokens per pass that validation has seen
         inner = student.inner
         outer = [p for p in student.parameters() if all(p is not q for q in inner)]
         decay = recipe.weight_decay
@@ -186,6 +187,7 @@ class Trainer:
         state = {
             "step": self.step,
             "seconds": self.seconds,
+            "best": self.best,
             "student": self.student.state_dict(),
             "vocab_ids": self.student.vocab_ids,
             "config": self.student.description,
@@ -196,13 +198,20 @@ class Trainer:
         os.replace(self.folder / "state.tmp", self.folder / "state.pt")
 
     def resume(self) -> bool:
-        """Continue from the folder's last saved state; False where there is none."""
+        """Continue from the folder's last saved state; False where there is none. Raises UserError for a state that is
+        of another kind or shape."""
         file = self.folder / "state.pt"
         if not file.exists():
             return False
         state = torch.load(file, weights_only=True)
-        self.step, self.seconds = state["step"], state["seconds"]
-        self.student.load_state_dict(state["student"])
+        try:
+            self.student.load_state_dict(state["student"])
+        except RuntimeError as error:
+            raise UserError(
+                f"The run in {self.folder} is of another kind or shape than what is asked for. Resume it with its own "
+                "options, or choose another folder with --work."
+            ) from error
+        self.step, self.seconds, self.best = state["step"], state["seconds"], state.get("best", -1.0)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         return True

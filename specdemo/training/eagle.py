@@ -124,6 +124,11 @@ class Eagle(nn.Module):
         return self.lm_head.weight
 
     @property
+    def longest(self) -> int:
+        """Tokens that a row may have."""
+        return len(self.cos)
+
+    @property
     def inner(self) -> list[nn.Parameter]:
         """The matrices inside, for the optimiser that is meant for them."""
         return [self.fc.weight, *(p for p in self.midlayer.parameters() if p.dim() == 2)]

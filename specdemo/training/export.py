@@ -25,9 +25,10 @@ def export(learner: Learner, folder: Path, facts: dict) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+_MARK = "<!-- written by the training command, which replaces it -->"
 _CARD = """# {title}
 
-Made by `python -m specdemo train {command}` for the target whose weights have the sha256
+{mark} Made by `python -m specdemo train {command}` for the target whose weights have the sha256
 `{target}`. On other weights it still drafts exactly, and is accepted less often.
 
 | | |
@@ -47,11 +48,13 @@ Recipe: {recipe}
 
 
 def write_card(learner: Learner, folder: Path, title: str, command: str, facts: dict) -> None:
-    """A model card from the facts of a run, unless somebody has written one already."""
-    if (folder / "README.md").exists():
+    """A model card from the facts of a run. One that somebody has written by hand stays."""
+    card = folder / "README.md"
+    if card.exists() and _MARK not in card.read_text(encoding="utf-8"):
         return
     text = _CARD.format(
         title=title,
+        mark=_MARK,
         command=command,
         target=facts["target_sha256"],
         weights=sum(value.numel() for value in learner.exported().values()),
@@ -65,4 +68,4 @@ def write_card(learner: Learner, folder: Path, title: str, command: str, facts: 
         alpha=facts["validation"]["expected_alpha"],
         recipe=", ".join(f"{name} {value}" for name, value in facts["recipe"].items()),
     )
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    card.write_text(text, encoding="utf-8")

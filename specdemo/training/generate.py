@@ -143,7 +143,7 @@ def top_candidates(model: LeanModel, hidden: Tensor, count: int) -> tuple[Tensor
     """
     logits = model.head(hidden)
     ids = _topk_by_blocks(logits, count)
-    exact = torch.einsum("nd,ncd->nc", hidden.float(), model.embedding[ids].float())
+    exact = torch.einsum("nd,ncd->nc", hidden.float(), model.head_rows(ids).float())
     logprobs, order = (exact - logits.float().logsumexp(-1, keepdim=True)).sort(-1, descending=True)
     return ids.gather(-1, order), logprobs
 

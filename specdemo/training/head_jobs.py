@@ -18,7 +18,7 @@ from specdemo.training import features
 from specdemo.training.dataset import Dataset, Learner
 from specdemo.training.distill import Recipe, Trainer
 from specdemo.training.export import write_card
-from specdemo.training.jobs import console, train
+from specdemo.training.jobs import claim, console, train
 from specdemo.training.medusa import Medusa
 from specdemo.training.shards import ASSISTANT
 from specdemo.training.student import choose_vocabulary
@@ -60,6 +60,7 @@ def train_head(
     files = list(data.glob("*.npz"))
     if not files:
         raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
+    claim(data, teacher)
     model = teacher.lean(device, fast_dtype(device))
     for _ in track(features.compute(model, data, taps), "States of the target", total=len(files), console=console):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,6 +53,8 @@ def generate(
     if generation.is_complete(data, shards, seed, asked or questions is not None):
         return
     teacher = load_target(target, device)
+    claim(data, teacher)
+    length = min(length, teacher.config.max_position_embeddings)
     model = teacher.lean(device, fast_dtype(device))
     if asked and not questions:
         questions = Composed(generation.paragraphs(data, teacher.tokenizer))
@@ -60,12 +63,25 @@ def generate(
         console.print(f"wrote {file}")
 
 
+def claim(data: Path, teacher: Target) -> None:
+    """Note whose text a folder holds. Raises UserError where it is another target's: what is trained on that would
+    carry this target's name."""
+    note = data / "target.json"
+    if note.exists():
+        if json.loads(note.read_text(encoding="utf-8"))["target_sha256"] != teacher.sha256:
+            raise UserError(f"{data} holds text of another target. Choose another folder with --data.")
+        return
+    data.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"target_sha256": teacher.sha256}) + "\n", encoding="utf-8")
+
+
 def label(text: Path, target: str, data: Path, device: str) -> None:
     """Turn an .npz of ids and role [rows, length], and perhaps temperature [rows], into shards of 256 rows each.
 
     Text whose temperatures are known keeps its file's name as its source; other text counts as "labelled".
     """
     teacher = load_target(target, device)
+    claim(data, teacher)
     model = teacher.lean(device, fast_dtype(device))
     with np.load(text) as arrays:
         ids, role = torch.tensor(arrays["ids"].astype(np.int64)), torch.tensor(arrays["role"])
@@ -100,6 +116,7 @@ def draft(
     teacher, dataset = load_target(target, device), Dataset(data)
     if not dataset.train:
         raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
+    claim(data, teacher)
     resume = resume and (work / "state.pt").exists()
     student = _new_student(teacher, dataset, work if resume else None, start, shape)
     trainer = Trainer(student.to(device), dataset, recipe, work, fast_dtype(device))
@@ -143,14 +160,13 @@ def _load_student(run: Path, target_vocab: int) -> Student:
 def train(
     trainer: Trainer, out: Path, identity: dict[str, str], before_export: Callable[[Trainer], None] = lambda _: None
 ) -> None:
-    """Run the trainer under a progress bar; export whenever validation is better than ever before."""
-    best = -1.0  # a match of 0 is better than no export
+    """Run the trainer under a progress bar; export whenever validation is better than ever before, and in any case if
+    nothing was exported to `out` yet."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("Distilling", total=1.0, completed=trainer.progress)
 
         def report(now: Report) -> None:
-            nonlocal best
             progress.update(task, completed=now.progress, description=f"loss {now.loss:.3f}")
             if not now.matches:
                 return
@@ -159,11 +175,13 @@ def train(
                 f"step {now.step} ({now.progress:.0%}): loss {now.loss:.3f}, match {matches}, "
                 f"alpha {now.alpha:.3f}, {now.tokens_per_second:.0f} tokens/s, {trainer.data.facts()['rows']} rows"
             )
-            if now.tokens_per_pass > best:
-                best = now.tokens_per_pass
+            if now.tokens_per_pass >= trainer.best or not (out / "config.json").exists():
+                trainer.best = max(trainer.best, now.tokens_per_pass)
                 before_export(trainer)
                 export(trainer.student, out, identity | _facts(trainer, now))
 
+        if trainer.progress >= 1:
+            report(Report(trainer.step, 1.0, float("nan"), float("nan"), *trainer.validate()))
         trainer.run(report)
 
 

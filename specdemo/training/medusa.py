@@ -51,6 +51,9 @@ class Medusa(nn.Module):
         """The output layer [vocab, width]."""
         return self.lm_head.weight
 
+    longest = 1 << 20
+    """Tokens that a row may have: positions do not matter to these heads."""
+
     @property
     def inner(self) -> list[nn.Parameter]:
         """The matrices inside, for the optimiser that is meant for them."""

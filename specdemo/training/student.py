@@ -122,6 +122,11 @@ class Student(nn.Module):
         return self.embed_tokens.weight[:-1]
 
     @property
+    def longest(self) -> int:
+        """Tokens that a row may have."""
+        return len(self.cos)
+
+    @property
     def inner(self) -> list[nn.Parameter]:
         """The matrices inside, for the optimiser that is meant for them."""
         return [p for p in self.layers.parameters() if p.dim() == 2]

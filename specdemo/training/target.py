@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
 from specdemo.errors import UserError
-from specdemo.models.files import sha256_of
+from specdemo.models.files import read_weights, sha256_of, weight_files
 from specdemo.models.lean import LeanModel
+from specdemo.models.loading import is_lean
 from specdemo.models.pairs import BUILT_IN_TARGET
 from specdemo.models.wheel import GGUF_SHA256, default_target
 
@@ -33,18 +33,20 @@ class Target:
 
 
 def load_target(source: str, device: str) -> Target:
-    """Load the built-in target or a checkpoint folder (config.json, model.safetensors, tokenizer files).
+    """Load the built-in target or a checkpoint folder (config.json, safetensors, tokenizer files).
 
     Raises:
-        UserError: if the folder holds no model.safetensors.
+        UserError: for what is no such folder, or of a family that the lean forward does not compute.
     """
     folder = default_target() if source == BUILT_IN_TARGET else Path(source).expanduser()
-    file = folder / "model.safetensors"
-    if not file.exists():
-        raise UserError(f"{source} is no checkpoint folder: it has no model.safetensors.")
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{source} is no checkpoint folder: it has no config.json. Training takes folders, no hub ids.")
     config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else sha256_of(file)
-    return Target(load_file(file, device=device), config, tokenizer, sha256)
+    if not is_lean(config):
+        raise UserError(f"{source} is no model of the lean forward pass (Llama, Mistral, Qwen2, Qwen3).")
+    weights = {name: value.to(device) for name, value in read_weights(folder).items()}
+    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else sha256_of(*weight_files(folder))
+    return Target(weights, config, tokenizer, sha256)
 
 
 def fast_dtype(device: str) -> torch.dtype:

@@ -1,3 +1,4 @@
+import copy
 import random
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import torch
 
 from specdemo.models.cache import KVCache
+from specdemo.models.lean import LeanModel
 from specdemo.training import generate as generation
 from specdemo.training import seeds
 from specdemo.training.questions import Composed, Listed
@@ -142,3 +144,16 @@ def test_ids_of_large_vocabularies_survive_a_shard(largest, dtype, tmp_path):
     assert back.ids.tolist() == ids.tolist()
     assert back.top_ids.max() == largest
     assert back.ids.dtype == dtype
+
+
+def test_candidates_are_scored_by_the_output_layer_of_a_target_that_has_its_own(target):
+    torch.manual_seed(3)
+    config = copy.deepcopy(target.config)
+    config.tie_word_embeddings = False
+    weights = target.weights | {"lm_head.weight": torch.randn(320, 32)}
+    model = LeanModel(config, dict(weights), torch.device("cpu"), torch.float32)
+    hidden = torch.randn(7, 32)
+    ids, logprobs = generation.top_candidates(model, hidden, 16)
+    expected = model.logits(hidden).log_softmax(-1).topk(16)
+    assert torch.equal(ids, expected.indices)
+    torch.testing.assert_close(logprobs, expected.values, atol=1e-4, rtol=1e-4)

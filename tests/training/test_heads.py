@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
 from specdemo.models.heads import load_head, mismatch
@@ -23,6 +25,7 @@ from specdemo.training.distill import Recipe, Trainer
 from specdemo.training.export import export
 from specdemo.training.medusa import Medusa
 from specdemo.training.student import choose_vocabulary
+from specdemo.training.target import load_target
 
 TAPS = features.taps_of(2)
 RECIPE = Recipe(steps=30, tokens_per_step=320, report_every=10, validate_every=15, save_every=10, depths=3, deepen=0.3)
@@ -154,7 +157,7 @@ def test_from_a_target_folder_to_a_head_that_knows_its_target(kind, folder, targ
     assert mismatch(out, same) == ""
     assert all(value.dtype in (torch.bfloat16, torch.int32) for value in load_file(out / "model.safetensors").values())
     head_jobs.train_head(make, str(folder), data, out, tmp_path / "run", True, 270, replace(recipe, steps=6), "cpu")
-    assert json.loads((out / "config.json").read_text())["specdemo"]["trained"]["steps"] == 6
+    assert torch.load(tmp_path / "run" / "state.pt", weights_only=True)["step"] == 6
 
 
 def test_the_shipped_heads_are_small_and_belong_to_the_default_target(default_pair) -> None:
@@ -164,3 +167,41 @@ def test_the_shipped_heads_are_small_and_belong_to_the_default_target(default_pa
         assert not mismatch(folder, default_pair.target)
         assert (folder / "README.md").read_text().count(default_pair.target.info.sha256) == 1
     assert not default_pair.warnings
+
+
+# --- Mistakes ---
+
+
+def test_text_and_states_of_another_target_are_refused(folder, target, tmp_path) -> None:
+    jobs.generate(str(folder), tmp_path, shards=1, rows=26, length=96, seed=1, device="cpu")
+    jobs.claim(tmp_path, load_target(str(folder), "cpu"))
+    with pytest.raises(UserError, match="another target"):
+        jobs.claim(tmp_path, target)
+
+
+def test_a_run_of_another_shape_is_not_resumed_and_a_finished_one_is_exported(folder, data, tmp_path) -> None:
+    work, recipe = tmp_path / "run", Recipe(steps=3, tokens_per_step=192, depths=2)
+
+    def train(make, out: str, resume: bool, recipe: Recipe = recipe) -> None:
+        head_jobs.train_head(make, str(folder), data.folder, tmp_path / out, work, resume, 270, recipe, "cpu")
+
+    train(head_jobs.eagle(0), "first", False)
+    for make in (head_jobs.eagle(16), head_jobs.medusa(2, 1)):
+        with pytest.raises(UserError, match="--work"):
+            train(make, "other", True)
+    train(head_jobs.eagle(0), "again", True)
+    steps = json.loads((tmp_path / "again" / "config.json").read_text())["specdemo"]["trained"]["steps"]
+    assert steps == 3
+    train(head_jobs.eagle(0), "first", True, replace(recipe, steps=5))
+    steps = json.loads((tmp_path / "first" / "config.json").read_text())["specdemo"]["trained"]["steps"]
+    assert f"| training | {steps} steps" in (tmp_path / "first" / "README.md").read_text()
+    (tmp_path / "first" / "README.md").write_text("by hand")
+    train(head_jobs.eagle(0), "first", True, replace(recipe, steps=6))
+    assert (tmp_path / "first" / "README.md").read_text() == "by hand"
+
+
+def test_rows_longer_than_a_head_reads_are_not_joined(eagle, data) -> None:
+    for join in (1, 2, 4):
+        batch = data.draw(eagle, 1280, join, np.random.default_rng(0))
+        assert batch.ids.shape[1] <= eagle.longest == 512
+        assert batch.ids.shape[1] == 160 * min(join, 3)
