@@ -88,7 +88,7 @@ class Host:
         pair = self._pairs[self.first_pair]
         has = pair.has
         kinds = sorted(DRAFTERS.items(), key=lambda item: bool(item[1].missing(has)))
-        return [DrafterInfo(id=id, label=kind.label, hint=kind.hint) for id, kind in kinds]
+        return [DrafterInfo(id=id, label=kind.label, hint=kind.hint, is_tree=kind.is_tree) for id, kind in kinds]
 
     def headline(self) -> str:
         """What runs here, in a line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,10 +98,11 @@ def _main_row(host: Host) -> dict[str, Component]:
     label, default = LABELS["en"], defaults(host)
     pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
     drafters = [(drafter.id, drafter.label, "") for drafter in host.drafters()]
+    trees = {drafter.id for drafter in host.drafters() if drafter.is_tree}
     with gr.Row(elem_classes="sd-row"):
         pair = _select("pair", pairs, default.pair)
-        drafter = _select("drafter", drafters, default.drafter)
-        rival = _select("rival", [("", label["rival_none"], ""), *drafters], default.rival)
+        drafter = _select("drafter", drafters, default.drafter, trees)
+        rival = _select("rival", [("", label["rival_none"], ""), *drafters], default.rival, {"", *trees})
         gamma = gr.Slider(1, MAX_GAMMA, default.gamma, step=1, label=label["gamma"], elem_id="sd-gamma", min_width=120)
         temperature = gr.Slider(
             0, 2, default.temperature, step=0.05, label=label["temperature"], elem_id="sd-temperature", min_width=120
@@ -163,11 +164,11 @@ def _number(field: str, value: float, step: float = 1, precision: int | None = 0
     )
 
 
-def _select(field: str, choices: list[tuple[str, str, str]], chosen: str) -> gr.HTML:
+def _select(field: str, choices: list[tuple[str, str, str]], chosen: str, trees: Collection[str] = ()) -> gr.HTML:
     """gr.Dropdown cannot show a choice disabled; a native select can."""
     return gr.HTML(
         chosen,
-        html_template=select(choices, LABELS["en"][field], chosen),
+        html_template=select(choices, LABELS["en"][field], chosen, trees),
         js_on_load=_SELECT_JS,
         apply_default_css=False,
         elem_id=_id(field),

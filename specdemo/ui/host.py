@@ -35,11 +35,12 @@ class PairInfo(_Info):
 
 
 class DrafterInfo(_Info):
-    """A way to propose tokens."""
+    """A way to propose tokens. Trees are bounded by depth and nodes, chains by gamma."""
 
     id: str
     label: str
     hint: str = ""
+    is_tree: bool = False
 
 
 class Host(Protocol):

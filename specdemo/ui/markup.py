@@ -7,6 +7,7 @@ a backslash, a dollar sign before a brace, or double braces.
 from __future__ import annotations
 
 import html
+from collections.abc import Collection
 
 from specdemo.ui.copy import TEXTS, span
 
@@ -132,10 +133,12 @@ def stage() -> str:
 </div>"""
 
 
-def select(choices: list[tuple[str, str, str]], label: str, chosen: str) -> str:
-    """A native drop-down of (value, label, why not): a choice with a reason is shown disabled."""
+def select(choices: list[tuple[str, str, str]], label: str, chosen: str, trees: Collection[str] = ()) -> str:
+    """A native drop-down of (value, label, why not): a choice with a reason is shown disabled. `trees` are marked for
+    the style sheet, which dims what does not bound them."""
     options = "".join(
-        f'<option value="{html.escape(value)}"{" selected" if value == chosen else ""}{" disabled" if reason else ""}>'
+        f'<option value="{html.escape(value)}"{" selected" if value == chosen else ""}'
+        f"{' disabled' if reason else ''}{' data-tree' if value in trees else ''}>"
         f"{html.escape(text + (f' — {reason}' if reason else ''))}</option>"
         for value, text, reason in choices
     )
