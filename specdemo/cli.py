@@ -81,7 +81,7 @@ def run(
     drafter: Drafter = "draft-model",
     rival: Rival = "",
     gamma: Gamma = "4",
-    depth: Depth = 5,
+    depth: Depth = 6,
     nodes: Nodes = 16,
     confidence: Confidence = 0.0,
     temperature: Temperature = 0.0,

@@ -47,7 +47,7 @@ class Settings(SamplerSettings):
     rival: str = ""
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
     auto_gamma: bool = False
-    depth: int = Field(5, ge=1, le=MAX_DEPTH)
+    depth: int = Field(6, ge=1, le=MAX_DEPTH)
     nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
     acceptance: Acceptance = "exact"

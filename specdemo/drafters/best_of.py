@@ -18,7 +18,7 @@ from specdemo.models.costs import Costs
 from specdemo.models.runner import Runner
 
 _MEMORY = 0.93  # weight of the past with every round, also of those that others drafted: who was wrong is tried again
-_PRIOR_ALPHA, _PRIOR_WEIGHT = 0.6, 2.0  # what is believed of a lookup before it has drafted: a few tests outvote it
+_PRIOR_ALPHA, _PRIOR_WEIGHT = 0.5, 2.0  # what is believed of a lookup before it has drafted: a few tests outvote it
 
 
 @dataclass

@@ -26,7 +26,7 @@ class TreeShape:
     cost(steps, nodes): what a round costs in target steps, where the budget is to be spent only as far as it pays.
     """
 
-    depth: int = 5
+    depth: int = 6
     nodes: int = 16
     cost: Callable[[int, int], float] | None = None
 
