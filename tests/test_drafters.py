@@ -219,7 +219,7 @@ def test_a_lookup_that_is_wrong_loses_its_turn_and_one_that_is_right_keeps_it() 
 
 
 def test_a_lookup_drafts_as_far_as_it_is_trusted() -> None:
-    costs = Costs(c=0.1, v=tuple(1 + 0.1 * k for k in range(17)), o=0.0)
+    costs = Costs(c=0.1, v=tuple(1 + 0.02 * k for k in range(17)), o=0.0)
     best = BestOf([Says([1] * 8)], Says([2] * 2, steps=2), costs)
     first = len(best.propose([0] * 10, 8, never))
     best.rollback(10 + first)
