@@ -107,7 +107,7 @@ def measured(loaded: LoadedPair) -> LoadedPair:
     costs, target = measure_costs(loaded.target), loaded.target
     steps = {kind: head_step(head, target) / costs.step for kind, head in loaded.heads.items()}
     if loaded.draft:
-        steps["draft"] = draft_step(loaded.draft) / costs.step
+        steps["draft"] = draft_step(loaded.draft, target) / costs.step
     if isinstance(target, LeanLanguageModel):
         steps["layers"] = shallow_step(target) / costs.step
     return replace(loaded, costs=costs, steps=steps)
