@@ -19,7 +19,7 @@ def heads_for(target: LanguageModel) -> dict[str, Head]:
 
 def eagle_head(target: LanguageModel) -> EagleHead:
     """Reads what enters layer 0 and what leaves the last norm."""
-    width = target.embed(torch.tensor([0])).shape[-1]
+    width = target.embed(torch.zeros(1, dtype=torch.long, device=target.device)).shape[-1]
     config = LlamaConfig(
         hidden_size=width,
         intermediate_size=2 * width,
@@ -50,7 +50,7 @@ def eagle_head(target: LanguageModel) -> EagleHead:
 
 def medusa_heads(target: LanguageModel, heads: int = 3) -> MedusaHeads:
     """Two residual blocks a head, and one output layer for all."""
-    width, random = target.embed(torch.tensor([0])).shape[-1], _Random(1)
+    width, random = target.embed(torch.zeros(1, dtype=torch.long, device=target.device)).shape[-1], _Random(1)
     tensors: dict[str, Tensor] = {"lm_head.weight": random(target.vocab_size, width)}
     tensors["d2t"] = torch.zeros(target.vocab_size, dtype=torch.int32)
     for head in range(heads):

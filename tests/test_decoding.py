@@ -88,6 +88,8 @@ def test_a_draft_equal_to_the_target_is_always_accepted(gamma: int | tuple[int, 
 @pytest.mark.parametrize("runner", ["lean", "transformers"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_greedy_speculative_text_is_the_plain_greedy_text(drafter: str, runner: str) -> None:
+    if "layers" in DRAFTERS[drafter].needs and runner == "transformers":
+        pytest.skip("transformers' layers cannot be left early")
     target, draft = getattr(TARGET, runner), getattr(DRAFT, runner)
     plain = ids(list(baseline(target, request(GREEDY, 150), 512)))
     assert ids(list(run(request(GREEDY, 150), drafter, 4, target, draft))) == plain
@@ -167,10 +169,10 @@ def test_an_end_of_text_ends_it_wherever_it_falls(drafter: str, eos: frozenset[i
             assert len(text) == 40
         last = rounds(events)[-1]
         if last.final is None:  # the end was among the accepted drafts; what was accepted behind it is cut
-            outcomes = [token.outcome for token in last.drafted]
-            kept = outcomes.index("accepted") + outcomes.count("accepted")
-            assert last.drafted[kept - 1].id in eos
-            assert set(outcomes[kept:]) <= {"cut", "rejected", "discarded"}
+            end = [token for token in last.drafted if token.outcome == "accepted"][-1]
+            assert end.id in eos
+            behind = {token.outcome for token in last.drafted if token.position > end.position}
+            assert behind <= {"cut", "rejected", "discarded"}
 
 
 def test_accepted_drafts_behind_an_end_of_text_are_cut() -> None:

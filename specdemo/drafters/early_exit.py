@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from specdemo.drafters.base import Proposal, Stop
+from specdemo.models.device import to_device
 from specdemo.models.lean_runner import LeanRunner
 from specdemo.models.runner import Runner
 from specdemo.sampling import Uniforms, draw, probabilities
@@ -33,7 +34,7 @@ class EarlyExit:
         self.target = target
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
-        target, new = self.target, torch.tensor(context[-1:], device=self.target.weights.device)
+        target, new = self.target, to_device(context[-1:], self.target.weights.device)
         length, ids, rows = target.length, [], []
         while len(ids) < min(gamma, target.capacity - len(context)) and not stop():
             q = probabilities(target.shallow(new)[-1], self.sampler)

@@ -212,10 +212,10 @@ def test_caches_and_recordings_are_used_again_and_only_the_largest_kept(monkeypa
     assert again.length == 0
     again.prefill([1, 2, 3])
     torch.testing.assert_close(again.forward([4]), expected)
-    others = [model.runner(capacity, passes=[1]) for capacity in (60, 100, 100)]
-    assert [other.cache.capacity for other in others] == [64, 128, 128]
+    others = [model.runner(capacity, passes=[1]) for capacity in (60, 100, 100, 100)]
+    assert [other.cache.capacity for other in others] == [64, 128, 128, 128]
     del again, others
-    assert [idle.cache.capacity for idle in model._idle] == [128, 128]
+    assert [idle.cache.capacity for idle in model._idle] == [128, 128, 128]
 
 
 def test_recordings_are_made_for_every_span_that_a_text_may_need(monkeypatch: pytest.MonkeyPatch) -> None:
