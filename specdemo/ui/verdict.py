@@ -24,7 +24,7 @@ _DUEL: dict[str, Texts] = {
         "and": "; ",
         "steps": "a round of {name} cost {cost:.2f} target steps and yielded {yielded:.2f} tokens",
         "milliseconds": "a round of {name} took {cost:.0f} ms and yielded {yielded:.2f} tokens",
-        "accepted": " ({alpha:.0%} of the tested drafts accepted)",
+        "accepted": " (accepted at {alpha:.0%} of the positions tested)",
     },
     "ja": {
         "won": "{winner}の勝ち: 同じ {tokens} トークンで{loser}の {factor:.2f} 倍の速さ。",
@@ -55,13 +55,19 @@ def verdict(race: RaceMetrics, names: tuple[str, str] = ("", "")) -> Texts:
         en += f" The formula predicts {race.predicted_speedup:.2f}×."
         ja += f"公式による予測は {race.predicted_speedup:.2f} 倍。"
     if lane.alpha is not None and race.c is not None and race.v is not None:
+        # Siblings of a tree are tested for one position.
+        share = f"{lane.alpha:.0%} of the tested drafts"
+        if lane.tree_rounds:
+            share = f"a draft at {lane.alpha:.0%} of the positions tested"
         en += (
-            f" Why: the target accepted {lane.alpha:.0%} of the tested drafts, which gave {lane.tokens_per_pass:.2f}"
+            f" Why: the target accepted {share}, which gave {lane.tokens_per_pass:.2f}"
             f" tokens per target pass; a draft step cost {race.c:.2f} and a verification {race.v:.2f} of a plain"
             " target step."
         )
+        tested = "位置" if lane.tree_rounds else "下書き"
         ja += (
-            f"検証した下書きの {lane.alpha:.0%} を採択し、本体モデル 1 回あたり {lane.tokens_per_pass:.2f} トークン。"
+            f"検証した{tested}の {lane.alpha:.0%} で採択され、"
+            f"本体モデル 1 回あたり {lane.tokens_per_pass:.2f} トークン。"
             f"下書き 1 歩は通常の 1 歩の {race.c:.2f} 倍、検証は {race.v:.2f} 倍の時間。"
         )
     if speedup < 1:

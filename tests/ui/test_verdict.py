@@ -86,7 +86,7 @@ def test_of_two_drafters_the_winner_is_named_with_the_reason():
     text = verdict(duel(0.1, 0.125), NAMES)["en"]
     assert "“Draft model” won: 1.25× as fast as “Prompt lookup” over the same 40 tokens" in text
     assert "“Draft model” 2.00×, “Prompt lookup” 1.60×" in text
-    assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (100% of" in text
+    assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (accepted at 100% of" in text
     assert "a round of “Prompt lookup” cost 1.25 target steps" in text
     assert "“Prompt lookup” won" in verdict(duel(0.125, 0.1), NAMES)["en"]
     assert "「Prompt lookup」の勝ち" in verdict(duel(0.125, 0.1), NAMES)["ja"]
