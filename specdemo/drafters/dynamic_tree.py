@@ -8,6 +8,7 @@ a tree again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -57,11 +58,12 @@ class Growing:
                 self.parents.append(parent)
                 self.chances.append(before * share)
         new = sorted(range(first, len(self.ids)), key=lambda node: -self.chances[node])
-        return self._worth(new[: min(BEAM, self.shape.nodes)])
+        return self._worth_expanding(new[: min(BEAM, self.shape.nodes)])
 
-    def _worth(self, nodes: list[int]) -> list[int]:
+    def _worth_expanding(self, nodes: list[int]) -> list[int]:
         """Those of some nodes whose children can still enter the tree, if another step pays at all."""
-        floor = sorted(self.chances, reverse=True)[: self.shape.nodes][-1] if len(self.ids) >= self.shape.nodes else 0.0
+        ranked = self._ranked()
+        floor = ranked[-1] if len(ranked) == self.shape.nodes else 0.0
         nodes = [node for node in nodes if self.chances[node] > floor]
         cost = self.shape.cost
         if cost is None:
@@ -74,12 +76,16 @@ class Growing:
 
     def _kept(self) -> int:
         """How many nodes to verify: all in the budget, or those that are worth their time."""
-        ranked = sorted(self.chances, reverse=True)[: self.shape.nodes]
-        cost = self.shape.cost
+        ranked, cost = self._ranked(), self.shape.cost
         if cost is None:
             return len(ranked)
-        worth = [sum(ranked[:n]) - self.rate * cost(self.steps, n) for n in range(len(ranked) + 1)]
+        expected = itertools.accumulate(ranked, initial=0.0)
+        worth = [tokens - self.rate * cost(self.steps, n) for n, tokens in enumerate(expected)]
         return max(range(len(worth)), key=worth.__getitem__)
+
+    def _ranked(self) -> list[float]:
+        """The best chances, as many as the budget has nodes."""
+        return sorted(self.chances, reverse=True)[: self.shape.nodes]
 
     def rerank(self) -> list[int]:
         """The nodes to verify, parents before children and better siblings before worse ones."""

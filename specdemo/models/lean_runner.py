@@ -15,6 +15,7 @@ from specdemo.models.device import to_device
 from specdemo.models.graphs import Record, RecordedPasses, cuda_recorder
 from specdemo.models.lean import LeanModel
 from specdemo.models.tree import Tree
+from specdemo.models.vocabulary import draft_ids_of
 
 _ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
 _EXIT = 0.8  # share of the layers behind which `shallow` leaves; by less, a model has not yet made up its mind
@@ -35,8 +36,7 @@ class LeanLanguageModel:
         self._input_ids: Tensor | None = None
         if vocab_ids is not None:
             # Full id -> row of the reduced embedding; its last row stands for every token outside the vocabulary.
-            self._input_ids = torch.full((int(vocab_ids.max()) + 1,), vocab_size, device=self.device)
-            self._input_ids[vocab_ids] = torch.arange(vocab_size, device=self.device)
+            self._input_ids = draft_ids_of(vocab_ids, int(vocab_ids.max()) + 1)
 
     def embed(self, ids: Tensor) -> Tensor:
         return F.embedding(self.rows(ids), self.model.embedding)

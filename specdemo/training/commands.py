@@ -21,6 +21,10 @@ Out = Annotated[Path, typer.Option(help="Folder of what is exported.")]
 Work = Annotated[Path, typer.Option(help="Folder of the run's state.")]
 Resume = Annotated[bool, typer.Option(help="Continue the run in --work.")]
 Steps = Annotated[int, typer.Option(min=1, help="Optimiser steps at most.")]
+Minutes = Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")]
+TokensAStep = Annotated[int, typer.Option(min=1, help="Tokens a step.")]
+MuonRate = Annotated[float, typer.Option(help="Peak learning rate of the matrices.")]
+AdamRate = Annotated[float, typer.Option(help="Peak learning rate of output layer, norms and biases.")]
 Vocab = Annotated[int, typer.Option(min=64, help="Tokens that can be proposed.")]
 Cooldown = Annotated[float, typer.Option(min=0, max=1, help="Share of the run in which the learning rate falls to 0.")]
 TrainingSeed = Annotated[int, typer.Option(help="Seed of the training.")]
@@ -74,10 +78,8 @@ def draft(
     resume: Resume = False,
     start: Annotated[Path | None, typer.Option(help="Start from the weights of another run's folder.")] = None,
     steps: Steps = 10_000,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = float(
-        "inf"
-    ),
-    tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2560,
+    minutes: Minutes = float("inf"),
+    tokens: TokensAStep = 2560,
     vocab: Vocab = 8192,
     width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 288,
     layers: Annotated[int, typer.Option(help="Transformer blocks.")] = 3,
@@ -120,15 +122,15 @@ def eagle(
     out: Out = Path("eagle"),
     work: Work = Path("eagle-run"),
     resume: Resume = False,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = 60,
+    minutes: Minutes = 60,
     steps: Steps = 100_000,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens a step.")] = 2048,
+    tokens: TokensAStep = 2048,
     vocab: Vocab = 9728,
     mlp: Annotated[int, typer.Option(min=0, help="Width inside the MLP; 0 is the target's.")] = 0,
     depths: Annotated[int, typer.Option(min=1, max=8, help="Steps of its own that the head learns to continue.")] = 3,
     deepen: Annotated[float, typer.Option(help="Share of the run after which it learns more than one.")] = 0.27,
-    muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
-    adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and norms.")] = 1e-3,
+    muon_rate: MuonRate = 4e-3,
+    adam_rate: AdamRate = 1e-3,
     cooldown: Cooldown = 0.5,
     shards: Shards = 30,
     text_seed: TextSeed = 1,
@@ -162,14 +164,14 @@ def medusa(
     out: Out = Path("medusa"),
     work: Work = Path("medusa-run"),
     resume: Resume = False,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time limit; the schedule then ends in time.")] = 30,
+    minutes: Minutes = 30,
     steps: Steps = 100_000,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens a step.")] = 2048,
+    tokens: TokensAStep = 2048,
     vocab: Vocab = 9728,
     heads: Annotated[int, typer.Option(min=1, max=8, help="Heads: tokens that are guessed at once.")] = 4,
     blocks: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks a head.")] = 1,
-    muon_rate: Annotated[float, typer.Option(help="Peak learning rate of the matrices.")] = 4e-3,
-    adam_rate: Annotated[float, typer.Option(help="Peak learning rate of output layer and biases.")] = 1e-3,
+    muon_rate: MuonRate = 4e-3,
+    adam_rate: AdamRate = 1e-3,
     cooldown: Cooldown = 0.5,
     shards: Shards = 30,
     text_seed: TextSeed = 1,

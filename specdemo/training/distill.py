@@ -24,6 +24,9 @@ from specdemo.training.dataset import Batch, Dataset, Learner
 from specdemo.training.losses import distillation_loss
 from specdemo.training.shards import ASSISTANT
 
+RANKS = 10
+"""Candidates of each position whose accuracy is measured: Medusa's tree is built from them."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -59,10 +62,14 @@ class Report:
     progress: float  # 0 to 1
     loss: float
     tokens_per_second: float
-    matches: tuple[
-        float, ...
-    ] = ()  # by depth: share of held-out greedy answer positions with the target's first choice
+    accuracies: tuple[tuple[float, ...], ...] = ()
+    """By depth and rank: how often that candidate was the target's first choice at held-out greedy answer positions."""
     alpha: float = 0.0  # mean sum_x min(p, q) there, at temperature 1, of the first depth
+
+    @property
+    def matches(self) -> tuple[float, ...]:
+        """By depth: how often the first candidate was."""
+        return tuple(ranks[0] for ranks in self.accuracies)
 
     @property
     def tokens_per_pass(self) -> float:
@@ -166,20 +173,22 @@ class Trainer:
         return [(states.to(self.dtype), lines) for states, lines in found]
 
     @torch.no_grad()
-    def validate(self) -> tuple[tuple[float, ...], float]:
-        """(matches, alpha) on held-out greedy answers, see Report."""
-        hits, counts, alpha = [0] * self.recipe.depths, [0] * self.recipe.depths, 0.0
+    def validate(self) -> tuple[tuple[tuple[float, ...], ...], float]:
+        """(accuracies, alpha) on held-out greedy answers, see Report."""
+        depths, ranks = self.recipe.depths, min(RANKS, len(self.student.head))
+        hits, counts, alpha = torch.zeros(depths, ranks), [0] * depths, 0.0
         for batch in self.data.validation(self.student):
             keep = (batch.role == ASSISTANT) & batch.greedy
-            for depth, (states, lines) in enumerate(self.by_depth(batch, self.recipe.depths)):
+            for depth, (states, lines) in enumerate(self.by_depth(batch, depths)):
                 states, lines = states[keep[lines]], lines[keep[lines]]
                 logits = (states @ self.student.head.to(self.dtype).T).float()
-                hits[depth] += (logits.argmax(-1) == batch.best[lines]).sum().item()
+                hits[depth] += (logits.topk(ranks).indices == batch.best[lines, None]).sum(0).cpu()
                 counts[depth] += len(lines)
                 if depth == 0:
                     q = logits.softmax(-1).gather(1, batch.top_ids[lines])
                     alpha += torch.minimum(q, batch.probs[lines]).sum().item()
-        return tuple(h / max(n, 1) for h, n in zip(hits, counts, strict=True)), alpha / max(counts[0], 1)
+        shares = [[hit / max(n, 1) for hit in row] for row, n in zip(hits.tolist(), counts, strict=True)]
+        return tuple(map(tuple, shares)), alpha / max(counts[0], 1)
 
     def save(self) -> None:
         """Write the run's whole state, atomically."""

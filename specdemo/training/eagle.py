@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from specdemo.models.block import rotary_frequencies, rotary_tables
+from specdemo.models.vocabulary import draft_ids_of, offsets_of
 from specdemo.training.dataset import Batch
 from specdemo.training.student import GatedMLP, RMSNorm, rotate_half
 from specdemo.training.target import Target
@@ -112,10 +113,9 @@ class Eagle(nn.Module):
         self.norm = RMSNorm(width, config.rms_norm_eps)
         self.lm_head = nn.Linear(width, len(vocab_ids), bias=False)
         cos, sin = rotary_tables(*rotary_frequencies(config, config.head_dim), config.max_position_embeddings)
-        draft_ids = torch.full((len(embedding),), len(vocab_ids))
-        draft_ids[vocab_ids.long()] = torch.arange(len(vocab_ids))
         buffers = {"cos": cos, "sin": sin, "embedding": embedding, "vocab_ids": vocab_ids.long()}
-        for name, value in (buffers | {"draft_ids": draft_ids}).items():
+        buffers["draft_ids"] = draft_ids_of(buffers["vocab_ids"], len(embedding))
+        for name, value in buffers.items():
             self.register_buffer(name, value, persistent=False)
 
     @property
@@ -139,8 +139,7 @@ class Eagle(nn.Module):
         return {"head": "eagle", "taps": list(self.taps)} | {name: shape[name] for name in _SHAPE}
 
     def exported(self) -> dict[str, Tensor]:
-        offsets = self.vocab_ids - torch.arange(len(self.vocab_ids), device=self.vocab_ids.device)
-        return dict(self.named_parameters()) | {"d2t": offsets.int()}
+        return dict(self.named_parameters()) | {"d2t": offsets_of(self.vocab_ids)}
 
     def fuse(self, features: Tensor) -> Tensor:
         """The target's states [..., taps * width] as one vector [..., width]."""

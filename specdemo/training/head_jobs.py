@@ -6,26 +6,22 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.progress import track
 from torch import Tensor
 
 from specdemo.errors import UserError
-from specdemo.models.tokens import fingerprint
 from specdemo.training import eagle as eagle_training
 from specdemo.training import features
 from specdemo.training.dataset import Dataset, Learner
-from specdemo.training.distill import Recipe, Trainer
+from specdemo.training.distill import Recipe, Report, Trainer
 from specdemo.training.export import write_card
 from specdemo.training.jobs import claim, console, train
 from specdemo.training.medusa import Medusa
-from specdemo.training.shards import ASSISTANT
 from specdemo.training.student import choose_vocabulary
 from specdemo.training.target import Target, fast_dtype, load_target
 
 _TITLES = {"eagle": "EAGLE head", "medusa": "Medusa heads"}
-RANKS = 10  # candidates of a head whose accuracy is measured
 _SAMPLE = 4096  # positions from which the scale of the target's states is taken
 
 Make = Callable[[Target, Tensor, Dataset, tuple[int, ...]], Learner]
@@ -75,29 +71,13 @@ def train_head(
     )
     head = make(teacher, vocab_ids, dataset, taps).to(device)
     trainer = Trainer(head, dataset, recipe, work, fast_dtype(device))
-    if resume:
-        trainer.resume()
-        console.print(f"Resumed at step {trainer.step}.")
-    console.print(f"{sum(p.numel() for p in head.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
-    identity = {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)}
-    train(trainer, out, identity, before_export=_measure_accuracies)
+    train(trainer, teacher, out, resume, before_export=_note_accuracies)
     kind = head.description["head"]
     facts = json.loads((out / "config.json").read_text(encoding="utf-8"))["specdemo"]
     write_card(head, out, f"{_TITLES[kind]} for a target of width {teacher.config.hidden_size}", kind, facts)
 
 
-def _measure_accuracies(trainer: Trainer) -> None:
-    """How often each candidate of each Medusa head is the target's choice on held-out answers: what its tree is for."""
-    head = trainer.student
-    if not isinstance(head, Medusa):
-        return
-    hits, counts = np.zeros((len(head.blocks), RANKS)), np.zeros(len(head.blocks))
-    with torch.no_grad():
-        for batch in trainer.data.validation(head):
-            keep = (batch.role == ASSISTANT) & batch.greedy
-            for depth, (states, lines) in enumerate(trainer.by_depth(batch, len(head.blocks))):
-                states, lines = states[keep[lines]], lines[keep[lines]]
-                ranked = (states @ head.head.to(states.dtype).T).topk(RANKS).indices
-                hits[depth] += (ranked == batch.best[lines, None]).sum(0).numpy(force=True)
-                counts[depth] += len(lines)
-    head.accuracies = (hits / counts.clip(min=1)[:, None]).round(4).tolist()
+def _note_accuracies(head: Learner, now: Report) -> None:
+    """What Medusa's tree is built from goes with its weights."""
+    if isinstance(head, Medusa):
+        head.accuracies = [[round(share, 4) for share in ranks] for ranks in now.accuracies]

@@ -18,7 +18,7 @@ from specdemo.models.tokens import fingerprint
 from specdemo.prompts import read_prompts
 from specdemo.training import generate as generation
 from specdemo.training import measure as measuring
-from specdemo.training.dataset import Dataset
+from specdemo.training.dataset import Dataset, Learner
 from specdemo.training.distill import Recipe, Report, Trainer
 from specdemo.training.export import export
 from specdemo.training.questions import Composed, Listed
@@ -119,12 +119,7 @@ def draft(
     claim(data, teacher)
     resume = resume and (work / "state.pt").exists()
     student = _new_student(teacher, dataset, work if resume else None, start, shape)
-    trainer = Trainer(student.to(device), dataset, recipe, work, fast_dtype(device))
-    if resume:
-        trainer.resume()
-        console.print(f"Resumed at step {trainer.step}.")
-    console.print(f"{sum(p.numel() for p in student.parameters()) / 1e6:.1f} M weights; data: {dataset.facts()}")
-    train(trainer, out, {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)})
+    train(Trainer(student.to(device), dataset, recipe, work, fast_dtype(device)), teacher, out, resume)
 
 
 def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start: Path | None, shape: dict) -> Student:
@@ -158,10 +153,19 @@ def _load_student(run: Path, target_vocab: int) -> Student:
 
 
 def train(
-    trainer: Trainer, out: Path, identity: dict[str, str], before_export: Callable[[Trainer], None] = lambda _: None
+    trainer: Trainer,
+    teacher: Target,
+    out: Path,
+    resume: bool,
+    before_export: Callable[[Learner, Report], None] = lambda learner, now: None,
 ) -> None:
-    """Run the trainer under a progress bar; export whenever validation is better than ever before, and in any case if
-    nothing was exported to `out` yet."""
+    """Run the trainer, from its last saved state on if asked to, under a progress bar; export whenever validation is
+    better than ever before, and in any case if nothing was exported to `out` yet."""
+    if resume and trainer.resume():
+        console.print(f"Resumed at step {trainer.step}.")
+    weights = sum(p.numel() for p in trainer.student.parameters())
+    console.print(f"{weights / 1e6:.1f} M weights; data: {trainer.data.facts()}")
+    identity = {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("Distilling", total=1.0, completed=trainer.progress)
@@ -177,7 +181,7 @@ def train(
             )
             if now.tokens_per_pass >= trainer.best or not (out / "config.json").exists():
                 trainer.best = max(trainer.best, now.tokens_per_pass)
-                before_export(trainer)
+                before_export(trainer.student, now)
                 export(trainer.student, out, identity | _facts(trainer, now))
 
         if trainer.progress >= 1:

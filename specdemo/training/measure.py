@@ -19,6 +19,7 @@ from transformers import LlamaConfig
 
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
+from specdemo.models.vocabulary import draft_ids_of
 from specdemo.prompts import read_prompts
 
 GAMMA = 4
@@ -78,8 +79,7 @@ class Draft:
         weights = load_file(folder / "model.safetensors", device=device)
         self.vocab_ids = weights.pop("vocab_ids").long()
         self.model = LeanModel(LlamaConfig.from_pretrained(folder), weights, torch.device(device), torch.float32)
-        self.draft_ids = torch.full((int(self.vocab_ids.max()) + 1,), len(self.vocab_ids), device=device)
-        self.draft_ids[self.vocab_ids] = torch.arange(len(self.vocab_ids), device=device)
+        self.draft_ids = draft_ids_of(self.vocab_ids, int(self.vocab_ids.max()) + 1)
 
     def encode(self, ids: np.ndarray) -> Tensor:
         """Draft ids [n] of target ids; every token outside becomes the last row's."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdemo.models.vocabulary import draft_ids_of, offsets_of
 from specdemo.training.dataset import Batch
 from specdemo.training.target import Target
 
@@ -32,16 +33,15 @@ class Medusa(nn.Module):
 
     def __init__(self, target: Target, vocab_ids: Tensor, heads: int, blocks: int) -> None:
         super().__init__()
-        width = target.config.hidden_size
+        width, vocab_ids = target.config.hidden_size, vocab_ids.long()
         self.blocks = nn.ModuleList(nn.Sequential(*(ResidualBlock(width) for _ in range(blocks))) for _ in range(heads))
         table = target.weights.get("lm_head.weight", target.weights["model.embed_tokens.weight"])
         self.lm_head = nn.Linear(width, len(vocab_ids), bias=False)
         with torch.no_grad():
-            self.lm_head.weight.copy_(table[vocab_ids.long()])
-        draft_ids = torch.full((len(table),), len(vocab_ids))
-        draft_ids[vocab_ids.long()] = torch.arange(len(vocab_ids))
+            self.lm_head.weight.copy_(table[vocab_ids])
+        draft_ids = draft_ids_of(vocab_ids, len(table))
         norm = target.weights["model.norm.weight"].float()
-        for name, value in (("vocab_ids", vocab_ids.long()), ("draft_ids", draft_ids), ("last_norm", norm)):
+        for name, value in (("vocab_ids", vocab_ids), ("draft_ids", draft_ids), ("last_norm", norm)):
             self.register_buffer(name, value, persistent=False)
         self.eps = target.config.rms_norm_eps
         self.accuracies: list[list[float]] = []
@@ -69,9 +69,8 @@ class Medusa(nn.Module):
         }
 
     def exported(self) -> dict[str, Tensor]:
-        offsets = self.vocab_ids - torch.arange(len(self.vocab_ids), device=self.vocab_ids.device)
         named = {name.removeprefix("blocks."): value for name, value in self.named_parameters()}
-        return named | {"d2t": offsets.int()}
+        return named | {"d2t": offsets_of(self.vocab_ids)}
 
     def states(self, batch: Batch, depths: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
         """See `Learner`: depth j is head j."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from specdemo.models.block import rotary_frequencies, rotary_tables
+from specdemo.models.vocabulary import draft_ids_of
 from specdemo.training.dataset import Batch
 from specdemo.training.target import Target
 
@@ -103,9 +104,9 @@ class Student(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         cos, sin = rotary_tables(*rotary_frequencies(config, config.head_dim), config.max_position_embeddings)
-        draft_ids = torch.full((target_vocab,), len(vocab_ids))
-        draft_ids[vocab_ids.long()] = torch.arange(len(vocab_ids))
-        for name, value in (("cos", cos), ("sin", sin), ("vocab_ids", vocab_ids.long()), ("draft_ids", draft_ids)):
+        vocab_ids = vocab_ids.long()
+        draft_ids = draft_ids_of(vocab_ids, target_vocab)
+        for name, value in (("cos", cos), ("sin", sin), ("vocab_ids", vocab_ids), ("draft_ids", draft_ids)):
             self.register_buffer(name, value, persistent=False)
         self._initialise()
 

@@ -97,8 +97,9 @@ def build_controls(host: Host) -> Controls:
 def _main_row(host: Host) -> dict[str, Component]:
     label, default = LABELS["en"], defaults(host)
     pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
-    drafters = [(drafter.id, drafter.label, "") for drafter in host.drafters()]
-    trees = {drafter.id for drafter in host.drafters() if drafter.is_tree}
+    known = host.drafters()
+    drafters = [(drafter.id, drafter.label, "") for drafter in known]
+    trees = {drafter.id for drafter in known if drafter.is_tree}
     with gr.Row(elem_classes="sd-row"):
         pair = _select("pair", pairs, default.pair)
         drafter = _select("drafter", drafters, default.drafter, trees)
