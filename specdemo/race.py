@@ -18,7 +18,7 @@ from specdemo.decoding.baseline import baseline
 from specdemo.decoding.gamma import Auto, Fixed, Policy
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import NEEDS, DraftJob, Kind, find_drafter
+from specdemo.drafters import NEEDS, DraftJob, Kind, best_drafter, find_drafter
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.errors import UserError
 from specdemo.events import (
@@ -38,7 +38,7 @@ from specdemo.models.costs import Costs
 from specdemo.models.device import processor_name
 from specdemo.models.loading import LoadedPair
 from specdemo.models.runner import LanguageModel, chunks
-from specdemo.settings import Settings
+from specdemo.settings import BEST, Settings
 
 _PACKAGES = ("torch", "transformers", "gradio")
 _BADNESS: tuple[GreedyVerdict, ...] = ("identical", "near_tie", "different")
@@ -53,6 +53,7 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
     Setting `stop` ends every lane before their next model call. Raises UserError for settings that this pair cannot
     serve. Closing the generator at any point leaves the models as they were.
     """
+    settings = resolved(loaded, settings)
     lanes = _lanes(loaded, settings, stop)
     used = {need for name in drafters(settings).values() for need in find_drafter(name).needs}
     trace = Trace(
@@ -85,6 +86,13 @@ def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event
         if event.type == "end":
             del clocks[lane]
         yield lane, event
+
+
+def resolved(loaded: LoadedPair, settings: Settings) -> Settings:
+    """The settings with the drafter that `BEST` stands for."""
+    names = {"drafter": settings.drafter, "rival": settings.rival}
+    best = {lane: best_drafter(loaded.has) for lane, name in names.items() if name == BEST}
+    return settings.model_copy(update=best)
 
 
 def drafters(settings: Settings) -> dict[Lane, str]:

@@ -182,7 +182,7 @@ function arrange() {
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
   for (const node of page.stage.querySelectorAll(".sd-drafter")) {
     const id = drafters[node.dataset.of];
-    node.textContent = page.drafters[id] ?? id;
+    node.textContent = id === "best" ? "" : (page.drafters[id] ?? id); // the race will know which one that is
   }
   if (shown === "pair" && page.watched !== "speculative") watchLane("speculative");
   if (before !== shown) {

@@ -30,7 +30,7 @@ from specdemo.events import (
     TopLists,
     Trace,
 )
-from specdemo.settings import Settings
+from specdemo.settings import BEST, Settings
 from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
@@ -107,6 +107,8 @@ class FakeHost:
             self.running -= 1
 
     def _race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+        if settings.drafter == BEST:
+            settings = settings.model_copy(update={"drafter": self.drafters()[0].id})
         info = ModelInfo(name="SmolLM2-135M", parameters=135_000_000, dtype="float32")
         head = Trace(created="2026-01-01T00:00:00Z", settings=settings, target=info, draft=info, machine=machine())
         yield RaceStart(trace=head)
