@@ -82,11 +82,14 @@ export class Lane {
         round.inLine.forEach((index) => group.append(tokenSpan(round.tokens[index], round.key, index)));
         round.emitted.forEach((token) => this.parts.push(token.text));
         this.tokens += round.emitted.length;
-        this.silent = round.why ? this.silent + 1 : 0;
-        this.why = round.why ?? null;
         return group;
       });
     });
+    // The last token never has a draft: that says nothing of the rounds before it.
+    for (const { why } of list.filter((round) => round.why !== "no_room")) {
+      this.silent = why ? this.silent + 1 : 0;
+      this.why = why;
+    }
     this.retranslate();
     this.#setProgress();
   }

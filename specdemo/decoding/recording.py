@@ -55,6 +55,11 @@ class Pass:
         return draft if self.tree is None else self.tree.depth(draft)
 
     @property
+    def gained(self) -> list[int]:
+        """The accepted drafts and the target's own token, if there is one."""
+        return [*(self.drafts[i] for i in self.path), *([] if self.failed else [self.token])]
+
+    @property
     def tested(self) -> list[bool]:
         return [chance is not None for chance in self.accept]
 

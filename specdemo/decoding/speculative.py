@@ -75,8 +75,7 @@ def speculative(
             drafter.rollback(n + len(done.path))
             policy.learn(proposal.steps, len(proposal), len(done.path))
             broken = done.draft_broke or proposal.why == "draft_broken"
-        kept, own = [done.drafts[i] for i in done.path], [] if done.failed else [done.token]
-        emitted = _until_end(kept + own, request.eos_ids)
+        emitted = _until_end(done.gained, request.eos_ids)
         context.extend(emitted)
         clock.stop()
 

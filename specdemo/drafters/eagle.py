@@ -59,7 +59,7 @@ class Eagle:
             parents, beam = beam, self._children(growing, beam, states)
         self.cache.lengths = [text]
         if self._broken:
-            return Proposal.none(self.vocab_size, self.head.device, "draft_broken", growing.steps)
+            return Proposal.none(self.vocab_size, self.head.device, "draft_broken", growing.steps + 1)
         nodes = growing.rerank()
         self._drafted = len(context), growing.steps, len(nodes)
         if not nodes:

@@ -351,13 +351,14 @@ def test_a_lane_says_while_it_happens_why_nothing_is_drafted(scripted, visit):
     assert f"no draft: {reason}" in ending.inner_text()
     assert ending.get_attribute("title") == f"no draft: {reason}"
     assert visitor.page.inner_text('.sd-baseline [data-n="ending"]').count("·") == 1
-    assert visitor.page.locator("#sd-rows .sd-round").first.inner_text().count(reason) == 1
-    visitor.page.locator("#sd-rows .sd-round-n").first.click()
+    assert "only one token was left" in visitor.page.locator("#sd-rows .sd-round").first.inner_text()
+    assert reason in visitor.page.locator("#sd-rows .sd-round").nth(1).inner_text()
+    visitor.page.locator("#sd-rows .sd-round-n").nth(1).click()
     assert reason in visitor.page.inner_text("#sd-tree-title")
     verdict = visitor.page.locator("#sd-verdict-text")
     assert "Nothing was drafted in" in verdict.inner_text()
     assert reason in verdict.inner_text()
-    visitor.page.locator(".sd-speculative .tok.plain").last.hover()
+    visitor.page.locator(".sd-speculative .tok.plain").nth(-2).hover()
     assert reason in visitor.page.inner_text("#sd-card")
     visitor.screenshot("no-draft")
     visitor.page.click('[data-do="lang"]')

@@ -186,7 +186,8 @@ class FakeHost:
                 yield Draft(round=number, start=done, texts=texts, parents=parents, clock=clock)
             clock += 1.3 * step
             decided = self._round(number, drafts, final, seconds, 1.3 * step, clock, parents)
-            yield decided.model_copy(update={"no_draft": "draft_full" if silent else None})
+            why = None if drafts else "draft_full" if done < len(script) - 1 else "no_room"
+            yield decided.model_copy(update={"no_draft": why})
             done += sum(token.outcome == "accepted" for token in drafts) + (final is not None)
             number += 1
         yield self._end(done, settings, stop, clock)
