@@ -191,7 +191,7 @@ def test_heads_draft_behind_the_shortest_prompts(prompt: list[int]) -> None:
 class Says:
     """Always the same draft."""
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(self, ids: list[int], steps: int = 0) -> None:
         self.ids, self.steps = ids, steps

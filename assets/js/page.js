@@ -153,9 +153,10 @@ function apply(delta) {
 }
 
 function applyLane(lane, news) {
+  if (news.start) lane.open(news.start);
   if (news.prefill) lane.reading(...news.prefill);
   if (news.rounds) {
-    const rounds = news.rounds.map((packed) => unpackRound(lane.name, packed));
+    const rounds = news.rounds.map((packed) => unpackRound(lane.name, packed, lane.draftContext));
     rounds.forEach((round) => page.rounds.set(round.key, round));
     lane.rounds(rounds);
     page.charts.add(rounds);
