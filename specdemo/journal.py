@@ -62,7 +62,7 @@ class Journal(Generic[R]):
             return 0
         first, *lines = whole.split(b"\n")
         try:
-            theirs = json.loads(first)["journal"]
+            theirs = dict(json.loads(first)["journal"])
             self.records = [self._kind.validate_json(line) for line in lines]
         except (ValueError, KeyError, TypeError, ValidationError) as error:
             raise UserError(

@@ -6,8 +6,9 @@ far outside of what decoders do of themselves (on two idle cores shares lay with
 no gap was 3 times the median of its run):
 
 - the process got less processor time a second than this contender otherwise gets. Two threads that compute count 2
-  seconds a second, a lookup less: the measure is the contender's own median. On a GPU the processor waits, and how it
-  waits says nothing;
+  seconds a second, a lookup less: the measure is the contender's own upper quartile (disturbances take and never give,
+  and runs that are repeated because they were disturbed are in it too). On a GPU the processor waits, and how it waits
+  says nothing;
 - a single gap between bursts is far longer than the others of the run, and a good part of it;
 - the run took far longer than the same contender took for the same prompt another time.
 """
@@ -20,8 +21,10 @@ from collections import defaultdict
 from pydantic import BaseModel, ConfigDict
 
 from specdemo.events import GreedyVerdict
-from specdemo.metrics import LaneMetrics
+from specdemo.metrics import LaneMetrics, percentile
 
+_SHORT = 0.2  # seconds of a run in which a scheduler's ordinary turns are a good part
+_USUAL = 0.75  # the quantile of a contender's shares
 _LEAST_SHARE = 0.8  # of the usual processor time a second
 _LONG_GAP = 8.0  # median gaps of the run
 _LARGE_GAP = 0.1  # of the run's decode seconds
@@ -72,13 +75,16 @@ class Steadiness:
             self._paces[run.contender, run.prompt].append(run.pace)
 
     def disturbance(self, run: Measured) -> str:
-        """What disturbed a run that was learned, in words; empty where nothing did."""
-        usual, fastest = self._shares[run.contender], min(self._paces[run.contender, run.prompt])
-        if run.share is not None and run.share < _LEAST_SHARE * statistics.median(usual):
-            got = run.share / statistics.median(usual)
-            return f"it got {got:.0%} of its usual processor time"
+        """What disturbed a run that was learned, in words; empty where nothing did, or nobody can tell."""
+        if run.wall < _SHORT:
+            return ""
+        if run.share is not None:
+            got = run.share / percentile(self._shares[run.contender], _USUAL)
+            if got < _LEAST_SHARE:
+                return f"it got {got:.0%} of its usual processor time"
         if gap := pause(run.metrics):
             return f"a pause of {gap:.2g} s"
+        fastest = min(self._paces[run.contender, run.prompt])
         if run.pace > _SLOW * fastest:
             return f"it took {run.pace / fastest:.1f} times as long as another time"
         return ""
