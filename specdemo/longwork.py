@@ -51,7 +51,7 @@ class Work:
             self._bar.update(self._bar.task_ids[0], description=line, completed=done)
         elif self._console and now - self._told >= _EVERY:
             self._told = now
-            self._console.print(line, highlight=False, markup=False)
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def check(self) -> None:
         """Raises Interrupted where the work was stopped."""
