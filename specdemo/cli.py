@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.logging import RichHandler
 
-from specdemo.bench.commands import bench, tune
+from specdemo.bench.commands import JournalFile, Resume, bench, tune
 from specdemo.cli_options import (
     Confidence,
     Depth,
@@ -33,6 +33,8 @@ from specdemo.cli_options import (
     wide_console,
 )
 from specdemo.errors import UserError
+from specdemo.journal import place
+from specdemo.longwork import resumable
 from specdemo.training.commands import app as train_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -89,6 +91,8 @@ def run(
     seed: Seed = 0,
     pair: Pair = None,
     trace: Annotated[Path | None, typer.Option(help="Write the race of PROMPT to this file, as JSON.")] = None,
+    work: JournalFile = None,
+    resume: Resume = False,
     target: Target = None,
     draft: Draft = None,
     head: Head = None,
@@ -105,7 +109,7 @@ def run(
     with explained():
         if prompt and prompts:
             raise UserError("Give one prompt or a file of them with --prompts, not both.")
-        require_folder(trace)
+        require_folder(trace, work)
         base = {
             "drafter": drafter,
             "depth": depth,
@@ -120,7 +124,9 @@ def run(
         one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
         loaded = load(pair, target, draft, head, device, dtype, console)
         if one is None:
-            terminal.run_all(loaded, base | {"record": False}, asked, console)
+            file = place(work, None, "run")
+            with resumable(console, f"The races are in {file}; the same command with --resume goes on from there."):
+                terminal.run_all(loaded, base | {"record": False}, asked, console, file, resume)
             return
         kept, metrics = terminal.collect(loaded, one)
         terminal.show(kept, metrics, console)

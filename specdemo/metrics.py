@@ -3,6 +3,8 @@
 Three numbers go by "acceptance rate" and all are here: `alpha` (accepted / tested, the alpha of the formula),
 `draft_acceptance` (accepted / drafted, what serving engines report) and `expected_alpha` (mean of 1 - TV(p, q) over
 tested positions, which needs no luck and converges fastest).
+
+`relative_speed` is the one definition of a speed-up: page, terminal and benchmarks use it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from specdemo import theory
-from specdemo.events import End, Event, LaneEvent, NoDraft, Prefill, RaceEvent, Round, Start
+from specdemo.events import End, Event, LaneEvent, NoDraft, Prefill, RaceEvent, Round, Start, Trace
 
 _P99_NEEDS = 100  # below this many gaps a 99th percentile is a maximum in disguise, so the maximum is given
 COMPARABLE = 12
@@ -27,6 +29,11 @@ def percentile(values: Iterable[float], share: float) -> float:
     """The smallest value that at least that share of them does not exceed."""
     ranked = sorted(values)
     return ranked[math.ceil(share * len(ranked)) - 1]
+
+
+def shown(value: float | None, digits: int = 2, unit: float = 1.0) -> str:
+    """A number as tables show it; a dash where there is none."""
+    return "-" if value is None or not math.isfinite(value) else f"{unit * value:.{digits}f}"
 
 
 @dataclass
@@ -61,6 +68,8 @@ class LaneMetrics:
     """Rounds whose draft was a tree, and their nodes and depths added up."""
     end: End | None = None
     expected: float = 0.0
+    prefill_known: bool = True
+    """False where a decoder of others does not tell when it had read the prompt."""
 
     @classmethod
     def pooled(cls, lanes: Iterable[LaneMetrics]) -> LaneMetrics:
@@ -163,6 +172,11 @@ class LaneMetrics:
         return self.tokens / self.clock if self.tokens and self.clock else None
 
     @property
+    def undivided(self) -> int:
+        """Tokens of a first burst that came with the prefill, and nobody can tell how long each of them took."""
+        return 0 if self.prefill_known or not self.bursts else self.bursts[0][1]
+
+    @property
     def gaps(self) -> list[float]:
         """Seconds between bursts. Between tokens the speculative median would be 0."""
         times = [clock for clock, _ in self.bursts]
@@ -200,11 +214,19 @@ def common_tokens(lane: LaneMetrics, other: LaneMetrics) -> int:
     return min(lane.tokens, other.tokens)
 
 
-def relative_speed(lane: LaneMetrics, reference: LaneMetrics) -> float | None:
-    """Decode seconds of the reference / of the lane for the same number of tokens, prefill left out."""
+def relative_speed(lane: LaneMetrics, reference: LaneMetrics, end_to_end: bool = False) -> float | None:
+    """The speed-up: seconds of the reference / of the lane for the same tokens, as many as both have.
+
+    Decode seconds, from the end of the prefill on, or `end_to_end` all of them. A first burst that came with the
+    prefill, undivided, is left out of the decode seconds of both.
+    """
     common = common_tokens(lane, reference)
-    seconds, others = ((each.seconds_to(common) or 0.0) - each.prefill_seconds for each in (lane, reference))
-    return others / seconds if common and min(seconds, others) > 0 else None
+    first = 0 if end_to_end else max(lane.undivided, reference.undivided)
+    if common <= first:
+        return None
+    begun = [0.0, 0.0] if end_to_end else [each.seconds_to(first) for each in (lane, reference)]
+    seconds, others = (each.seconds_to(common) - start for each, start in zip((lane, reference), begun, strict=True))
+    return others / seconds if min(seconds, others) > 0 else None
 
 
 @dataclass
@@ -226,6 +248,10 @@ class RaceMetrics:
             race.add(event)
         return race
 
+    @classmethod
+    def of_trace(cls, trace: Trace) -> RaceMetrics:
+        return cls.of(LaneEvent(lane=lane, event=event) for lane, events in trace.lanes.items() for event in events)
+
     def add(self, event: RaceEvent) -> None:
         if isinstance(event, LaneEvent):
             getattr(self, event.lane).add(event.event)
@@ -241,8 +267,13 @@ class RaceMetrics:
 
     @property
     def speedup(self) -> float | None:
-        """Speed of the speculative lane / of the baseline."""
+        """Speed of the speculative lane / of the baseline, decoding the same tokens."""
         return relative_speed(self.speculative, self.baseline)
+
+    @property
+    def end_to_end_speedup(self) -> float | None:
+        """The same with what came before the first token: reading the prompt."""
+        return relative_speed(self.speculative, self.baseline, end_to_end=True)
 
     @property
     def lead(self) -> float | None:

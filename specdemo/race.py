@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 
@@ -109,12 +109,7 @@ def drafters(settings: Settings) -> dict[Lane, str]:
 
 def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dict[Lane, Iterator[Event]]:
     target = loaded.target
-    prompt = loaded.tokens.encode(settings.prompt, settings.chat)
-    if len(prompt) >= target.max_length:
-        raise UserError(
-            f"The prompt has {len(prompt):,} tokens, but {target.info.name} reads at most {target.max_length:,} "
-            "with the answer. Shorten it."
-        )
+    prompt = _prompt_ids(loaded, settings.prompt, settings.chat)
     capacity = min(target.max_length, len(prompt) + settings.max_tokens)
     request = Request(
         prompt=prompt,
@@ -147,6 +142,23 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
         )
         lanes[lane] = speculative(target, kind.make(job), request, _policy(kind, settings, costs), capacity, name)
     return lanes
+
+
+def _prompt_ids(loaded: LoadedPair, prompt: str, chat: bool, called: str = "The prompt") -> list[int]:
+    ids, target = loaded.tokens.encode(prompt, chat), loaded.target
+    if len(ids) >= target.max_length:
+        raise UserError(
+            f"{called} has {len(ids):,} tokens, but {target.info.name} reads at most {target.max_length:,} "
+            "with the answer. Shorten it."
+        )
+    return ids
+
+
+def check_prompts(loaded: LoadedPair, prompts: Sequence[tuple[str, str]], chat: bool) -> None:
+    """Look at (category, prompt) pairs before anything is run. Raises UserError with the one that is too long."""
+    for number, (category, prompt) in enumerate(prompts, 1):
+        start = " ".join(prompt.split())[:40]
+        _prompt_ids(loaded, prompt, chat, f'Prompt {number} of {len(prompts)} ({category}, "{start}...")')
 
 
 def _drafter(loaded: LoadedPair, name: str, typical: bool) -> Kind:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from statistics import mean
 
+from pydantic import BaseModel
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from specdemo.bench.report import MARK
+from specdemo.bench.steady import pause
+from specdemo.bench.surroundings import identity
 from specdemo.events import Lane, Trace
-from specdemo.metrics import LaneMetrics, RaceMetrics
+from specdemo.journal import Journal
+from specdemo.longwork import Interrupted, watched
+from specdemo.metrics import LaneMetrics, RaceMetrics, shown
 from specdemo.models.loading import LoadedPair
-from specdemo.race import drafters, race
+from specdemo.race import check_prompts, drafters, race, resolved
 from specdemo.settings import Settings
 from specdemo.ui.verdict import undrafted
 
@@ -67,18 +74,61 @@ def _of(metrics: RaceMetrics, lane: Lane) -> RaceMetrics:
     return metrics.of_rival if lane == "rival" else metrics
 
 
-def run_all(loaded: LoadedPair, base: dict, prompts: list[tuple[str, str]], console: Console) -> None:
-    """Race every prompt and print, for each drafter, a row for each category and one for their mean."""
-    races = [
-        (category, *collect(loaded, Settings.checked(**base, prompt=prompt)))
-        for category, prompt in track(prompts, "Racing", console=console)
-    ]
-    racing = drafters(races[0][1].settings)
-    for lane, name in racing.items():
-        made = table((category, _of(metrics, lane), trace) for category, trace, metrics in races)
+class Raced(BaseModel):
+    """The race of a prompt (its index): a line of the journal."""
+
+    prompt: int
+    trace: Trace
+
+
+def run_all(
+    loaded: LoadedPair,
+    base: dict,
+    prompts: list[tuple[str, str]],
+    console: Console,
+    file: Path | None = None,
+    resume: bool = False,
+) -> None:
+    """Race every prompt and print, for each drafter, a row for each category and one for their mean.
+
+    file: the journal that keeps every race from its end on; resume: go on with what it holds. Where the work is
+    stopped, what there is is printed before Interrupted is raised.
+    """
+    every = [resolved(loaded, Settings.checked(**base, prompt=prompt)) for _, prompt in prompts]
+    check_prompts(loaded, prompts, every[0].chat)
+    head = {"prompts": prompts, "settings": base} | identity(loaded)
+    journal = Journal(file, Raced, head, resume) if file else None
+    races = {raced.prompt: raced.trace for raced in (journal.records if journal else [])}
+    with watched(console) as work, suppress(Interrupted):
+        for at, settings in enumerate(every):
+            work(f"racing prompt {at + 1} of {len(every)} ({prompts[at][0]})", at / len(every))
+            if at in races:
+                continue
+            trace = Trace.of(race(loaded, settings, work.stop))
+            work.check()  # what was cut short is no race
+            races[at] = trace
+            if journal:
+                journal.append(Raced(prompt=at, trace=trace))
+    if journal:
+        journal.close()
+    racing = drafters(every[0])
+    for lane, name in racing.items() if races else ():
+        rows = [(prompts[at][0], _of(RaceMetrics.of_trace(trace), lane), trace) for at, trace in races.items()]
+        made = table(rows)
         made.title = name if len(racing) > 1 else None
         console.print(made)
-    _remarks(racing, [metrics for _, _, metrics in races], console)
+    _remarks(racing, [RaceMetrics.of_trace(trace) for trace in races.values()], console)
+    for at, trace in races.items():
+        for note in _pauses(trace):
+            console.print(f"{MARK} Prompt {at + 1} ({prompts[at][0]}): {note}", highlight=False)
+    work.check()
+
+
+def _pauses(trace: Trace) -> list[str]:
+    """What disturbed a race from outside, and whose figures it spoils: a mean says nothing of it."""
+    metrics = RaceMetrics.of_trace(trace)
+    found = {lane: pause(getattr(metrics, lane)) for lane in trace.lanes}
+    return [f"the {lane} lane stood still for {gap:.2g} s; run it again." for lane, gap in found.items() if gap]
 
 
 def table(rows: Iterable[tuple[str, RaceMetrics, Trace]], by: str = "category", mean_row: bool = True) -> Table:
@@ -86,32 +136,35 @@ def table(rows: Iterable[tuple[str, RaceMetrics, Trace]], by: str = "category", 
     grouped: dict[str, list[tuple[RaceMetrics, Trace]]] = defaultdict(list)
     for category, metrics, trace in rows:
         grouped[category].append((metrics, trace))
-    made = Table(by, "tokens/pass", "alpha", "baseline tok/s", "speculative tok/s", "speed-up", "predicted", "texts")
+    made = Table(by, "tokens/pass", "alpha", "baseline tok/s", "speculative tok/s", "speed-up", "end-to-end speed-up")
+    made.add_column("predicted")
+    made.add_column("texts")
     lines = [_line(races) for races in grouped.values()]
     for category, line in zip(grouped, lines, strict=True):
-        made.add_row(category, *(f"{value:.2f}" for value in line), _texts(grouped[category]))
+        made.add_row(category, *map(shown, line), _texts(grouped[category]))
     if mean_row and len(lines) > 1:
         made.add_section()
-        made.add_row("mean", *(f"{mean(column):.2f}" for column in zip(*lines, strict=True)), "")
+        made.add_row("mean", *(shown(_average(column)) for column in zip(*lines, strict=True)), "")
     return made
 
 
-def _line(races: list[tuple[RaceMetrics, Trace]]) -> list[float]:
+def _line(races: list[tuple[RaceMetrics, Trace]]) -> list[float | None]:
     lane = LaneMetrics.pooled(metrics.speculative for metrics, _ in races)
     numbers = [metrics for metrics, _ in races if metrics.speedup]
-
-    def average(values: Iterable[float | None]) -> float:
-        known = [value for value in values if value is not None]
-        return mean(known) if known else float("nan")
-
     return [
-        lane.tokens_per_pass or 0.0,
-        lane.alpha or 0.0,
-        average(metrics.baseline.decode_rate for metrics in numbers),
-        average(metrics.speculative.decode_rate for metrics in numbers),
-        average(metrics.speedup for metrics in numbers),
-        average(metrics.predicted_speedup for metrics in numbers),
+        lane.tokens_per_pass,
+        lane.alpha,
+        _average(metrics.baseline.decode_rate for metrics in numbers),
+        _average(metrics.speculative.decode_rate for metrics in numbers),
+        _average(metrics.speedup for metrics in numbers),
+        _average(metrics.end_to_end_speedup for metrics in numbers),
+        _average(metrics.predicted_speedup for metrics in numbers),
     ]
+
+
+def _average(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
 
 
 def _texts(races: list[tuple[RaceMetrics, Trace]]) -> str:

@@ -29,13 +29,14 @@ from specdemo.cli_options import (
     wide_console,
 )
 from specdemo.errors import UserError
+from specdemo.journal import place
+from specdemo.longwork import resumable, watched
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from specdemo.bench.plan import Plan
     from specdemo.bench.report import Report
-    from specdemo.models.loading import LoadedPair
 
 PROMPTS = Path(__file__).parents[2] / "assets" / "prompts.jsonl"
 _ALL: list[str] = []
@@ -49,6 +50,11 @@ Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all
 Gammas = Annotated[list[str], typer.Option(help="Drafts a round, or auto; may be given more than once.")]
 PerCategory = Annotated[int, typer.Option(min=0, help="Prompts of each category; 0 takes all of them.")]
 Repeats = Annotated[int, typer.Option(min=1, help="How often everything is run, in turn.")]
+JournalFile = Annotated[
+    Path | None,
+    typer.Option("--work", help="Keep every run here as soon as it is made; beside --json or in the cache by default."),
+]
+Resume = Annotated[bool, typer.Option(help="Go on where the runs in --work end.")]
 Json = Annotated[Path | None, typer.Option(help="Write the results to this file.")]
 
 
@@ -71,6 +77,8 @@ def bench(
     page: Annotated[bool, typer.Option(help="Also run both lanes side by side on a page that nobody sees.")] = False,
     json: Json = None,
     plot: Annotated[Path | None, typer.Option(help="Write an HTML page with charts to this file.")] = None,
+    work: JournalFile = None,
+    resume: Resume = False,
     synthetic: Annotated[
         bool, typer.Option(help="Random weights: speeds, not texts. Only --size, --device, --dtype, --json count.")
     ] = False,
@@ -86,7 +94,7 @@ def bench(
     with explained():
         from specdemo.bench.plan import Plan, choose_prompts
 
-        require_folder(json, plot)
+        require_folder(json, plot, work)
         if synthetic:
             _synthetic(size, device, dtype, json, console)
             return
@@ -101,14 +109,18 @@ def bench(
             peers,
             page,
         )
-        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console), console)
-        if json:
-            _save(report, json)
-        if plot:
-            from specdemo.bench.page import to_html
 
-            plot.write_text(to_html(report), encoding="utf-8")
-        _show(report, console)
+        def tell(report: Report) -> None:
+            if json:
+                _save(report, json)
+            if plot:
+                from specdemo.bench.page import to_html
+
+                plot.write_text(to_html(report), encoding="utf-8")
+            _show(report, console)
+
+        models = (pair, target, draft, head, device, dtype)
+        _run(plan, models, place(work, json, "bench"), resume, console, tell)
 
 
 def tune(
@@ -121,6 +133,8 @@ def tune(
     repeats: Repeats = 1,
     seed: Seed = 0,
     json: Json = None,
+    work: JournalFile = None,
+    resume: Resume = False,
     target: Target = None,
     draft: Draft = None,
     head: Head = None,
@@ -131,19 +145,26 @@ def tune(
     console = wide_console()
     with explained():
         from specdemo.bench.plan import Plan, choose_prompts
-        from specdemo.bench.report import ALL, speedup_table
+        from specdemo.bench.report import ALL
+        from specdemo.bench.tables import speedup_table
 
-        require_folder(json)
+        require_folder(json, work)
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         chosen = choose_prompts(prompts, categories, per_category)
         plan = Plan(chosen, [], _TUNED_GAMMAS, _TUNED_CONFIDENCES, settings, repeats)
-        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console), console)
-        if json:
-            _save(report, json)
-        console.print(speedup_table(report))
-        console.print(f"Recommended: {_recommended(report, ALL)}", highlight=False)
-        for category in report.categories:
-            console.print(f"  {category}: {_recommended(report, category)}", highlight=False)
+
+        def tell(report: Report) -> None:
+            if json:
+                _save(report, json)
+            console.print(speedup_table(report))
+            for line in report.cautions():
+                console.print(line, highlight=False)
+            console.print(f"Recommended: {_recommended(report, ALL)}", highlight=False)
+            for category in report.categories:
+                console.print(f"  {category}: {_recommended(report, category)}", highlight=False)
+
+        models = (pair, target, draft, head, device, dtype)
+        _run(plan, models, place(work, json, "tune"), resume, console, tell)
 
 
 def _save(result: BaseModel, file: Path) -> None:
@@ -158,19 +179,25 @@ def _recommended(report: Report, category: str) -> str:
     return f"{best} ({gain:.2f} x)" if gain > 1 else "plain decoding; no drafter was faster"
 
 
-def _run(plan: Plan, loaded: Callable[[], LoadedPair], console: Console) -> Report:
-    from rich.progress import Progress
-
+def _run(plan: Plan, models: tuple, file: Path, resume: bool, console: Console, tell: Callable[[Report], None]) -> None:
+    """Run the plan and tell of its report. Where the run was stopped, that is of what there is, and the command ends
+    with how to go on."""
     from specdemo.bench.suite import apart
 
-    ready = apart(loaded)
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("Running", total=1.0)
-        return plan.run(ready, lambda what, share: progress.update(task, description=what, completed=share))
+    ready = apart(load, *models, console)
+    with resumable(console, f"The runs are in {file}; the same command with --resume goes on from there."):
+        with watched(console) as work:
+            report = plan.run(ready, work, file, resume)
+        if report:
+            tell(report)
+        else:
+            console.print("Nothing was finished that could be compared.")
+        work.check()
 
 
 def _show(report: Report, console: Console) -> None:
-    from specdemo.bench.report import ALL, speedup_table, tables
+    from specdemo.bench.report import ALL
+    from specdemo.bench.tables import speedup_table, tables
 
     for category in (*report.categories, ALL):
         console.print(*tables(report, category))

@@ -17,6 +17,9 @@ from specdemo.settings import Settings
 from specdemo.ui.host import DrafterInfo, Status
 from specdemo.ui.stream import Run, Streamer
 
+NEVER = threading.Event()
+"""A stop that nobody sets."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -31,8 +34,9 @@ class Contender(Protocol):
 
     name: str
 
-    def write(self, settings: Settings) -> Written:
-        """Continue `settings.prompt` as the settings say (sampler, length, seed, chat template)."""
+    def write(self, settings: Settings, stop: threading.Event = NEVER) -> Written:
+        """Continue `settings.prompt` as the settings say (sampler, length, seed, chat template); what it has written
+        once `stop` is set, if it can end there."""
         ...
 
 
@@ -60,8 +64,8 @@ class Ours:
             change |= {} if self.gamma is None else {drafts: self.gamma}
         return Settings.checked(**settings.model_dump() | change)
 
-    def write(self, settings: Settings) -> Written:
-        return _written(Trace.of(race(self.loaded, self.settings(settings), threading.Event())), self.lane)
+    def write(self, settings: Settings, stop: threading.Event = NEVER) -> Written:
+        return _written(Trace.of(race(self.loaded, self.settings(settings), stop)), self.lane)
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,12 @@ class OnThePage:
     alone: Ours
     """The speculative lane of the race."""
 
-    def write(self, settings: Settings) -> Written:
+    def write(self, settings: Settings, stop: threading.Event = NEVER) -> Written:
         shown = self.alone.settings(settings).model_copy(update={"mode": "race", "record": True})
         run = Run(shown)
         for _ in Streamer(_Ready(self.alone.loaded)).updates(run):
-            pass
+            if stop.is_set():
+                run.stop.set()
         trace = run.trace()
         assert trace is not None
         return _written(trace, self.lane)

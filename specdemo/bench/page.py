@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 
 import plotly.graph_objects as go
 import plotly.io
 
-from specdemo.bench.report import ALL, REASONS, Figures, Report, reasons_line, speedup_lines
+from specdemo.bench.report import ALL, Figures, Report
+from specdemo.bench.tables import REASONS, reasons_line, speedup_lines
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
@@ -42,14 +44,14 @@ def to_html(report: Report) -> str:
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>specdemo benchmark</title><style>{_STYLE}</style><body><h1>specdemo benchmark</h1>{notes}"
-        f"{''.join(parts)}<h2>Speedup (tokens per target pass)</h2>{speedup_table}"
+        f"{''.join(parts)}<h2>Speed-up (tokens per target pass)</h2>{speedup_table}"
         f"<h2>Why</h2>{reasons}<ul>{lines}</ul></body></html>"
     )
 
 
 def speedups(report: Report) -> go.Figure:
-    """Measured speedup by category, with the spread over repeats."""
-    return _bars(report, "Speedup over the baseline", _speedup, skip=1)
+    """Measured speed-up by category, with the spread over repeats."""
+    return _bars(report, "Speed-up over the baseline", _speedup, skip=1)
 
 
 def rates(report: Report) -> go.Figure:
@@ -59,30 +61,34 @@ def rates(report: Report) -> go.Figure:
 
 def latencies(report: Report) -> go.Figure:
     """What a reader feels: the median gap between bursts, up to the 99th percentile."""
-    return _bars(report, "Gap between bursts, ms (p50, line to p99)", lambda f: tuple(1e3 * x for x in _gaps(f)))
+    return _bars(report, "Gap between bursts, ms (p50, line to p99)", _gaps)
 
 
-def _speedup(f: Figures) -> tuple[float, float, float]:
-    return f.speedup or 0.0, f.speedup_low or 0.0, f.speedup_high or 0.0
+Bar = tuple[float | None, float | None, float | None]
+"""Value, low, high; None where there is nothing to show."""
 
 
-def _rate(f: Figures) -> tuple[float, float, float]:
-    return f.decode_rate or 0.0, f.decode_rate_low or 0.0, f.decode_rate_high or 0.0
+def _speedup(f: Figures) -> Bar:
+    return f.speedup, f.speedup_low, f.speedup_high
 
 
-def _gaps(figures: Figures) -> tuple[float, float, float]:
-    return figures.gap_p50 or 0.0, figures.gap_p50 or 0.0, figures.gap_p99 or 0.0
+def _rate(f: Figures) -> Bar:
+    return f.decode_rate, f.decode_rate_low, f.decode_rate_high
 
 
-def _bars(report: Report, title: str, take, skip: int = 0) -> go.Figure:
+def _gaps(f: Figures) -> Bar:
+    return tuple(None if gap is None else 1e3 * gap for gap in (f.gap_p50, f.gap_p50, f.gap_p99))
+
+
+def _bars(report: Report, title: str, take: Callable[[Figures], Bar], skip: int = 0) -> go.Figure:
     """Grouped bars: take(figures) gives (value, low, high); `skip` leaves out the first contenders."""
     categories = [*report.categories, ALL]
     figure = go.Figure()
     for name in report.contenders[skip:]:
         values = [take(report.row(name, category).figures) for category in categories]
         spread = {
-            "array": [high - value for value, _, high in values],
-            "arrayminus": [value - low for value, low, _ in values],
+            "array": [None if value is None else high - value for value, _, high in values],
+            "arrayminus": [None if value is None else value - low for value, low, _ in values],
         }
         figure.add_bar(name=name, x=categories, y=[value for value, *_ in values], error_y=spread)
     figure.update_layout(title=title, barmode="group", template="plotly_white", legend={"orientation": "h", "y": -0.2})

@@ -6,6 +6,7 @@ lookup. Times are taken where tokens come out: by the streamer that `generate` c
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, Ll
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as transformers_logging
 
-from specdemo.bench.contenders import Contender, Written
+from specdemo.bench.contenders import NEVER, Contender, Written
 from specdemo.errors import UserError
 from specdemo.metrics import LaneMetrics
 from specdemo.models.device import DTYPES
@@ -76,7 +77,8 @@ class Generate:
     how: dict = field(default_factory=dict)
     assistant: dict = field(default_factory=dict)
 
-    def write(self, settings: Settings) -> Written:
+    def write(self, settings: Settings, stop: threading.Event = NEVER) -> Written:
+        """See `Contender`. `generate` ends its text once begun."""
         prompt = self.loaded.tokens.encode(settings.prompt, settings.chat)
         if "assistant_model" in self.how:
             self.how["assistant_model"].generation_config = GenerationConfig(**self.assistant)
@@ -100,7 +102,11 @@ class Generate:
             **self.how,
         )
         metrics = LaneMetrics(
-            rounds=len(times.bursts), tokens=times.total, clock=times.bursts[-1][0], bursts=times.bursts
+            rounds=len(times.bursts),
+            tokens=times.total,
+            clock=times.bursts[-1][0],
+            bursts=times.bursts,
+            prefill_known=False,
         )
         return Written(out[0, len(prompt) :].tolist(), metrics)
 

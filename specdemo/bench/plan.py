@@ -6,18 +6,25 @@ import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specdemo.bench import contenders as make
+from specdemo.bench.batches import Batches, BatchTurn
 from specdemo.bench.contenders import Contender
 from specdemo.bench.report import ALL, Report
-from specdemo.bench.suite import Prompt, Suite, apart, run_batches
+from specdemo.bench.steady import Measured
+from specdemo.bench.suite import Prompt, Suite, apart
+from specdemo.bench.surroundings import identity
 from specdemo.drafters import DRAFTERS, find_drafter
 from specdemo.errors import UserError
+from specdemo.journal import Journal
+from specdemo.longwork import Interrupted, Work
 from specdemo.models.loading import LoadedPair
 from specdemo.prompts import read_prompts
+from specdemo.race import check_prompts
 from specdemo.settings import Settings
 
 _USUAL_GAMMA = 4  # where a fixed one is needed and none was asked for: peers, batches
@@ -75,19 +82,48 @@ class Plan:
             found += apart(peers, loaded, self.fixed_gamma)
         return found
 
-    def run(self, loaded: LoadedPair, say: Callable[[str, float], None]) -> Report:
-        """Everything. Raises UserError for what this pair cannot do, before anything is run."""
+    def run(self, loaded: LoadedPair, work: Work, file: Path | None = None, resume: bool = False) -> Report | None:
+        """Everything, or what there is when `work` is stopped (None: nothing that could be compared).
+
+        file: the journal that keeps every run from the moment it is made; resume: go on with what it holds. Raises
+        UserError for what this pair cannot do and for another plan's journal, before anything is run.
+        """
         if self.batch > 1:
             if loaded.draft is None:
                 raise UserError("A batch benchmark needs a draft model, and this pair has none.")
             for model in (loaded.target, loaded.draft):
                 model.runner(1, batch=self.batch)
-        report = Suite(loaded, self.contenders(loaded), self.prompts, self.settings, self.repeats, say).run()
-        report = report.model_copy(update={"prompts_sha256": self.fingerprint()})
-        if self.batch > 1:
-            batches = run_batches(loaded, self.prompts, self.settings, self.batch, self.fixed_gamma, self.repeats)
-            report = report.model_copy(update={"batches": batches})
-        return report
+        check_prompts(loaded, self.prompts, Settings.checked(**self.settings, prompt="any").chat)
+        contenders = self.contenders(loaded)
+        journal = Journal(file, Measured | BatchTurn, self._head(loaded, contenders), resume) if file else None
+        kept, keep = (journal.records, journal.append) if journal else ([], lambda record: None)
+        of = lambda kind: [record for record in kept if isinstance(record, kind)]  # noqa: E731
+        suite = Suite(loaded, contenders, self.prompts, self.settings, self.repeats, work, of(Measured), keep)
+        batches = Batches(
+            loaded, self.prompts, self.settings, self.batch, self.fixed_gamma, self.repeats, work, of(BatchTurn), keep
+        )
+        complete = True
+        try:
+            suite.run()
+            if self.batch > 1:
+                batches.run()
+        except Interrupted:
+            complete = False
+        finally:
+            if journal:
+                journal.close()
+        report = suite.report(complete)
+        more = {"prompts_sha256": self.fingerprint(), "batches": batches.rows()}
+        return report and report.model_copy(update=more)
+
+    def _head(self, loaded: LoadedPair, contenders: Sequence[Contender]) -> dict[str, Any]:
+        """What a journal must share to be continued."""
+        return {
+            "prompts": self.fingerprint(),
+            "settings": self.settings,
+            "contenders": [contender.name for contender in contenders],
+            "batch size": self.batch,
+        } | identity(loaded)
 
     def fingerprint(self) -> str:
         """sha256 of the prompts, so that results over the same ones can be told."""

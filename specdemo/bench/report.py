@@ -1,42 +1,51 @@
-"""The numbers of a benchmark, from runs to a table and a file."""
+"""The numbers of a benchmark, from runs to a file.
+
+A speed-up is that of `metrics.relative_speed`: the same tokens, decoding, against the baseline's run of the same prompt
+and repeat. A prompt has the median over its repeats, a category the geometric mean over its prompts (ratios: half as
+fast and twice as fast make 1), and the last row the mean over categories. So one repeat that something disturbed moves
+nothing, and one prompt moves its category by its own share.
+"""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
-from rich.table import Table
 
 from specdemo.bench.roofline import Roofline
+from specdemo.bench.runs import Disturbed, Turn
 from specdemo.events import GreedyVerdict, Machine, ModelInfo, NoDraft
-from specdemo.metrics import LaneMetrics, RaceMetrics, percentile
+from specdemo.metrics import LaneMetrics, RaceMetrics, percentile, relative_speed, shown
 from specdemo.models.costs import Costs
 
 ALL = "all"
 """The row over every category: means of the categories' figures, each counting the same."""
+MARK = "!"
+"""On figures that disturbed runs went into."""
 
 
 class Figures(BaseModel):
     """One contender on one category. Times in seconds, rates in tokens a second; None where something has no meaning.
 
-    decode_rate is that of all prompts together, (n - k) / (t_last - t_first) with n tokens and k in the first burst. Of
-    repeats: decode_rate and speedup are medians, *_low and *_high the least and largest. speedup is against the
-    baseline in the same repeat. c, v, o are in baseline steps.
+    decode_rate is that of all prompts together, (n - k) / (t_last - t_first) with n tokens and k in the first burst.
+    speedup: see above; end_to_end_speedup is the same with the time before the first token. Of each prompt's repeats
+    decode_rate and speed-ups take the median, *_low and *_high the least and largest. c, v, o are in baseline steps.
     """
 
     decode_rate: float | None = None
     decode_rate_low: float | None = None
     decode_rate_high: float | None = None
-    end_to_end_rate: float
-    ttft: float
+    end_to_end_rate: float | None = None
+    ttft: float | None = None
     tpot: float | None = None
     gap_p50: float | None = None
     gap_p99: float | None = None
     gap_max: float | None = None
-    tokens_per_pass: float
+    tokens_per_pass: float | None = None
     alpha: float | None = None
     draft_acceptance: float | None = None
     expected_alpha: float | None = None
@@ -46,12 +55,15 @@ class Figures(BaseModel):
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
+    end_to_end_speedup: float | None = None
     predicted: float | None = None
 
 
 class Row(BaseModel):
     """Figures of a contender on a category, and how its greedy texts compare with the baseline's. drafter: its name
-    where it is one of this project's, running alone. undrafted: its rounds without a draft, by the reason."""
+    where it is one of this project's, running alone. undrafted: its rounds without a draft, by the reason. disturbed:
+    turns that something outside disturbed and that the figures are made of nevertheless, because nothing better was to
+    be had."""
 
     contender: str
     category: str
@@ -59,10 +71,12 @@ class Row(BaseModel):
     drafter: str = ""
     texts: dict[GreedyVerdict, int] = {}
     undrafted: dict[NoDraft, int] = {}
+    disturbed: int = 0
 
 
 class BatchRow(BaseModel):
-    """Several texts at once: tokens a second of the whole batch, plain and with drafts."""
+    """Several texts at once: tokens a second of the whole batch, plain and with drafts, their ratio, and the least and
+    largest ratio of all repeats."""
 
     category: str
     batch: int
@@ -70,17 +84,23 @@ class BatchRow(BaseModel):
     plain_rate: float
     speculative_rate: float
     speedup: float
+    speedup_low: float | None = None
+    speedup_high: float | None = None
     tokens_per_pass: float
     alpha: float
 
 
 class Report(BaseModel):
-    """A whole benchmark: where, with what, and what came of it."""
+    """A benchmark: where, with what, and what came of it. complete: whether it ran to its end.
 
-    schema_version: Literal[1] = 1
+    Schema 1 had the ratio of both decode rates as its speedup, over texts of any length.
+    """
+
+    schema_version: Literal[1, 2] = 2
     created: str
     machine: Machine
     commit: str
+    complete: bool = True
     target: ModelInfo
     draft: ModelInfo | None
     settings: dict
@@ -92,6 +112,7 @@ class Report(BaseModel):
     """Draft steps in target steps, by what computes them, as measured at load."""
     rows: list[Row]
     batches: list[BatchRow] = []
+    disturbed: list[Disturbed] = []
     roofline: Roofline | None = None
     peak_memory: int = 0
 
@@ -119,14 +140,14 @@ class Report(BaseModel):
 
     def facts(self) -> list[str]:
         """What stands below the tables, in sentences."""
-        lines = []
+        lines = self.cautions()
         if self.roofline:
             lines.append(self.roofline.sentence())
         for row in self.batches:
             lines.append(
                 f"Batch of {row.batch}, {row.category}, gamma {row.gamma}: {row.plain_rate:.0f} -> "
-                f"{row.speculative_rate:.0f} tokens/s ({row.speedup:.2f} x, {row.tokens_per_pass:.2f} tokens a pass "
-                f"and row, alpha {row.alpha:.2f})"
+                f"{row.speculative_rate:.0f} tokens/s ({row.speedup:.2f} x, in repeats {shown(row.speedup_low)}-"
+                f"{shown(row.speedup_high)}; {row.tokens_per_pass:.2f} tokens a pass and row, alpha {row.alpha:.2f})"
             )
         best = {category: name for category in self.categories if (name := self.best(category))}
         gains = [self.row(name, category).figures.speedup for category, name in best.items()]
@@ -139,48 +160,79 @@ class Report(BaseModel):
         lines.append(f"Peak memory {self.peak_memory / 1e9:.2f} GB, everything that ran included")
         return lines
 
+    def cautions(self) -> list[str]:
+        """What a reader should know before believing the figures."""
+        lines = [] if self.complete else ["INCOMPLETE: it was stopped; these are the figures of what it finished."]
+        if not self.disturbed:
+            return lines
+        counts = Counter(run.outcome for run in self.disturbed)
+        lines.append(
+            f"Disturbed from outside: {len(self.disturbed)} runs. {counts['again']} were run again at once and are "
+            f"replaced, {counts['left out']} are left out, {counts['kept']} could not be had undisturbed: their "
+            f"figures are marked with {MARK}."
+        )
+        for run in self.disturbed:
+            if run.outcome == "kept":
+                lines.append(
+                    f"{MARK} {run.contender}, {run.category}, prompt {run.prompt + 1}, repeat {run.repeat + 1}: "
+                    f"{run.reason}."
+                )
+        return lines
 
-def figures(runs: Sequence[Sequence[LaneMetrics]], base: Sequence[Sequence[LaneMetrics]]) -> Figures:
-    """Figures of runs[repeat][prompt] against the baseline's runs of the same repeats and prompts."""
-    pairs = [(decode_rate(own), decode_rate(plain)) for own, plain in zip(runs, base, strict=True)]
-    rates = _known(own for own, _ in pairs)
-    speedups = [own / plain for own, plain in pairs if own and plain]
-    everything = [m for repeat in runs for m in repeat]
+
+def figures(prompts: Sequence[Sequence[Turn]]) -> Figures:
+    """Figures of the turns of each prompt, prompts[prompt][repeat]."""
+    runs = [[own for own, _ in turns] for turns in prompts]
+    everything = [own for own, _ in itertools.chain(*prompts)]
     gaps = sorted(gap for m in everything for gap in m.gaps)
-    whole = RaceMetrics(LaneMetrics.pooled(m for repeat in base for m in repeat), LaneMetrics.pooled(everything))
+    plain = LaneMetrics.pooled(base for _, base in itertools.chain(*prompts))
+    whole = RaceMetrics(plain, LaneMetrics.pooled(everything))
     lane = whole.speculative
+    rate = decode_rate(runs)
+    speedups = [_known(relative_speed(*turn) for turn in turns) for turns in prompts]
     return Figures(
-        decode_rate=_median(rates),
-        decode_rate_low=min(rates, default=None),
-        decode_rate_high=max(rates, default=None),
-        end_to_end_rate=lane.tokens / lane.clock,
-        ttft=statistics.median(m.ttft for m in everything),
-        tpot=1 / statistics.median(rates) if rates else None,
+        decode_rate=rate,
+        decode_rate_low=decode_rate(runs, max),
+        decode_rate_high=decode_rate(runs, min),
+        end_to_end_rate=lane.end_to_end_rate,
+        ttft=_median(_known(m.ttft for m in everything)),
+        tpot=1 / rate if rate else None,
         gap_p50=_median(gaps),
         gap_p99=percentile(gaps, 0.99) if gaps else None,
         gap_max=max(gaps, default=None),
-        tokens_per_pass=lane.tokens / lane.rounds,
+        tokens_per_pass=lane.tokens_per_pass,
         alpha=lane.alpha,
         draft_acceptance=lane.draft_acceptance,
         expected_alpha=lane.expected_alpha,
         c=whole.c if lane.drafted else None,
         v=whole.v if lane.drafted else None,
         o=whole.o if lane.drafted else None,
-        speedup=_median(speedups),
-        speedup_low=min(speedups, default=None),
-        speedup_high=max(speedups, default=None),
+        speedup=_together(speedups),
+        speedup_low=_together(speedups, min),
+        speedup_high=_together(speedups, max),
+        end_to_end_speedup=_together([_known(relative_speed(*turn, True) for turn in turns) for turns in prompts]),
         predicted=whole.predicted_speedup,
     )
 
 
-def decode_rate(runs: Iterable[LaneMetrics]) -> float | None:
-    """Tokens a second of several texts together, first bursts left out; None where no text has a second one."""
+def decode_rate(
+    prompts: Iterable[Sequence[LaneMetrics]], of: Callable[[list[float]], float] = statistics.median
+) -> float | None:
+    """Tokens a second of several prompts together, first bursts left out, each taking `of` the seconds of its repeats;
+    None where no text has a second burst."""
     tokens = seconds = 0.0
-    for m in runs:
-        if len(m.bursts) > 1:
-            (first, k), (last, n) = m.bursts[0], m.bursts[-1]
-            tokens, seconds = tokens + n - k, seconds + last - first
+    for runs in prompts:
+        timed = [m for m in runs if m.tpot]
+        if timed:
+            behind = timed[0].tokens - timed[0].bursts[0][1]
+            tokens, seconds = tokens + behind, seconds + behind * of([m.tpot for m in timed])
     return tokens / seconds if seconds else None
+
+
+def _together(prompts: Iterable[list[float]], of: Callable[[list[float]], float] = statistics.median) -> float | None:
+    """Ratios of several prompts' repeats as one: `of` each prompt's, and their geometric mean."""
+    known = [of(ratios) for ratios in prompts if ratios]
+    return statistics.geometric_mean(known) if known else None
 
 
 def overall(rows: Sequence[Row]) -> Row:
@@ -200,6 +252,7 @@ def overall(rows: Sequence[Row]) -> Row:
         drafter=first.drafter,
         texts=dict(texts),
         undrafted=dict(undrafted),
+        disturbed=sum(row.disturbed for row in rows),
     )
 
 
@@ -214,74 +267,3 @@ def _median(values: Sequence[float]) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = _known(values)
     return statistics.mean(known) if known else None
-
-
-_SPEED: dict[str, Callable[[Figures], str]] = {
-    "tokens/s": lambda f: shown(f.decode_rate, 1),
-    "range": lambda f: f"{shown(f.decode_rate_low, 1)}-{shown(f.decode_rate_high, 1)}",
-    "end to end": lambda f: shown(f.end_to_end_rate, 1),
-    "TTFT ms": lambda f: shown(f.ttft, 0, 1e3),
-    "TPOT ms": lambda f: shown(f.tpot, 1, 1e3),
-    "gaps p50/p99/max ms": lambda f: "/".join(shown(gap, 0, 1e3) for gap in (f.gap_p50, f.gap_p99, f.gap_max)),
-    "speedup": lambda f: shown(f.speedup),
-    "(range)": lambda f: f"{shown(f.speedup_low)}-{shown(f.speedup_high)}",
-    "predicted": lambda f: shown(f.predicted),
-}
-REASONS: dict[str, Callable[[Figures], str]] = {
-    "tokens/pass": lambda f: shown(f.tokens_per_pass),
-    "alpha": lambda f: shown(f.alpha),
-    "expected alpha": lambda f: shown(f.expected_alpha),
-    "of drafted": lambda f: shown(f.draft_acceptance),
-    "c": lambda f: shown(f.c, 3),
-    "v": lambda f: shown(f.v),
-    "o": lambda f: shown(f.o),
-    "predicted": lambda f: shown(f.predicted),
-    "speedup": lambda f: shown(f.speedup),
-}
-
-
-def shown(value: float | None, digits: int = 2, unit: float = 1.0) -> str:
-    """A number as tables have it; a dash where there is none."""
-    return "-" if value is None else f"{unit * value:.{digits}f}"
-
-
-def reasons_line(row: Row) -> list[str]:
-    """A contender's name, its REASONS, and how its texts compare with the baseline's."""
-    texts = ", ".join(f"{n} {verdict.replace('_', '-')}" for verdict, n in sorted(row.texts.items()))
-    return [row.contender, *(show(row.figures) for show in REASONS.values()), texts]
-
-
-def tables(report: Report, category: str) -> list[Table]:
-    """Every contender on one category (or ALL): how fast, and why."""
-    count = report.prompts.get(category, sum(report.prompts.values()))
-    speed, reasons = Table(title=f"{category}: {count} prompts", title_justify="left"), Table()
-    for table, columns in ((speed, _SPEED), (reasons, REASONS)):
-        table.add_column("contender")
-        for name in columns:
-            table.add_column(name, justify="right")
-    reasons.add_column("texts against the baseline's")
-    for row in report.rows:
-        if row.category == category:
-            speed.add_row(row.contender, *(show(row.figures) for show in _SPEED.values()))
-            reasons.add_row(*reasons_line(row))
-    return [speed, reasons]
-
-
-def speedup_table(report: Report) -> Table:
-    """Speedup and tokens a pass of every contender by category: the benchmark on one screen."""
-    found = Table(title="speedup over the baseline (tokens per target pass)")
-    found.add_column("contender", no_wrap=True)
-    for category in (*report.categories, "mean"):
-        found.add_column(category, justify="right")
-    for line in speedup_lines(report):
-        found.add_row(*line)
-    return found
-
-
-def speedup_lines(report: Report) -> list[list[str]]:
-    """Of every contender its name, and speedup and tokens a pass by category and over all."""
-    lines = []
-    for name in report.contenders:
-        cells = [report.row(name, category).figures for category in (*report.categories, ALL)]
-        lines.append([name, *(f"{shown(f.speedup)} ({f.tokens_per_pass:.2f})" for f in cells)])
-    return lines

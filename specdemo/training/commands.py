@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from specdemo.cli_options import explained
+from specdemo.longwork import resumable
 
 app = typer.Typer(no_args_is_help=True, help="Train a draft model or a head for a target.")
 
@@ -29,12 +31,16 @@ Vocab = Annotated[int, typer.Option(min=64, help="Tokens that can be proposed.")
 Cooldown = Annotated[float, typer.Option(min=0, max=1, help="Share of the run in which the learning rate falls to 0.")]
 TrainingSeed = Annotated[int, typer.Option(help="Seed of the training.")]
 
+_stoppable = resumable(Console(), "What was finished is kept: the same command goes on from there.")
+_with_resume = resumable(Console(), "What was finished is kept: the same command with --resume goes on from there.")
+
 _TARGET = "built-in:target"
 _DATA = Path("training-data")
 
 
 @app.command()
 @explained()
+@_stoppable
 def generate(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -56,6 +62,7 @@ def generate(
 
 @app.command()
 @explained()
+@_stoppable
 def label(
     text: Annotated[Path, typer.Argument(help=".npz with ids and role [rows, length], role 1 where the target spoke.")],
     target: Target = _TARGET,
@@ -70,6 +77,7 @@ def label(
 
 @app.command()
 @explained()
+@_with_resume
 def draft(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -116,6 +124,7 @@ def draft(
 
 @app.command()
 @explained()
+@_with_resume
 def eagle(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -158,6 +167,7 @@ def eagle(
 
 @app.command()
 @explained()
+@_with_resume
 def medusa(
     target: Target = _TARGET,
     data: Data = _DATA,
@@ -191,6 +201,7 @@ def medusa(
 
 @app.command()
 @explained()
+@resumable(Console(), "Answers are kept once all of them are there: start the command again.")
 def measure(
     folder: Annotated[Path, typer.Argument(help="Exported draft folder.")] = Path("assets/draft"),
     target: Target = _TARGET,

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from specdemo.errors import UserError
+from specdemo.longwork import Interrupted
+from specdemo.models.progress import Progress, silent
 from specdemo.training.dataset import Batch, Dataset, Learner
 from specdemo.training.losses import distillation_loss
 from specdemo.training.shards import ASSISTANT
@@ -111,11 +113,19 @@ class Trainer:
         """How far the schedule is, by steps or by time, whichever is further."""
         return min(1.0, max(self.step / self.recipe.steps, self.seconds / self.recipe.time_limit))
 
-    def run(self, report: Callable[[Report], None]) -> None:
-        """Train to the end of the schedule, reporting and saving on the way."""
+    def run(self, report: Callable[[Report], None], say: Progress = silent) -> None:
+        """Train to the end of the schedule, reporting and saving on the way, and saving where `say` interrupts it."""
+        try:
+            self._run(report, say)
+        except Interrupted:
+            self.save()
+            raise
+
+    def _run(self, report: Callable[[Report], None], say: Progress) -> None:
         recipe, losses, started, start_step = self.recipe, [], time.perf_counter(), self.step
         before = self.seconds
         while self.progress < 1:
+            say(f"training, step {self.step}" + (f", loss {losses[-1]:.3f}" if losses else ""), self.progress)
             losses.append(self.train_step())
             self.seconds = before + time.perf_counter() - started
             due = {every: self.step % every == 0 for every in (recipe.report_every, recipe.validate_every)}

@@ -14,6 +14,7 @@ import torch
 
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
+from specdemo.models.progress import Progress, silent
 from specdemo.training.dataset import features_of
 from specdemo.training.shards import Shard
 
@@ -35,11 +36,12 @@ def folder_of(data: Path, taps: tuple[int, ...]) -> Path:
     return data / f"features-{'-'.join(map(str, taps))}"
 
 
-def compute(model: LeanModel, data: Path, taps: tuple[int, ...]) -> Iterator[Path]:
+def compute(model: LeanModel, data: Path, taps: tuple[int, ...], say: Progress = silent) -> Iterator[Path]:
     """Write [rows, length, taps * width] float16 for every shard that has none; yields each file."""
     folder = folder_of(data, taps)
     folder.mkdir(parents=True, exist_ok=True)
-    for file in sorted(data.glob("*.npz")):
+    files = sorted(data.glob("*.npz"))
+    for index, file in enumerate(files):
         out = features_of(file, folder)
         if out.exists():
             continue
@@ -48,6 +50,8 @@ def compute(model: LeanModel, data: Path, taps: tuple[int, ...]) -> Iterator[Pat
         shape = (*ids.shape, len(taps) * model.width)
         states = np.lib.format.open_memmap(unfinished, "w+", np.float16, shape)
         for at in range(0, len(ids), _ROWS):
+            done = (index + at / len(ids)) / len(files)
+            say(f"the target's states along shard {index + 1} of {len(files)}", done)
             rows = ids[at : at + _ROWS]
             cache = KVCache(model, rows.shape[1], len(rows), taps)
             model.forward(rows, cache)

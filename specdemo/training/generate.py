@@ -21,6 +21,7 @@ from torch import Tensor
 
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
+from specdemo.models.progress import Progress, silent
 from specdemo.training import seeds
 from specdemo.training.questions import Asks
 from specdemo.training.shards import ASSISTANT, FORCED, TOP, USER, Shard
@@ -167,7 +168,9 @@ def choose(logprobs: Tensor, temperatures: Tensor, generator: torch.Generator) -
 
 
 @torch.inference_mode()
-def generate_batch(model: LeanModel, script: Script, rows: int, length: int) -> Shard:
+def generate_batch(
+    model: LeanModel, script: Script, rows: int, length: int, say: Callable[[float], None] = lambda share: None
+) -> Shard:
     """`rows` conversations of `length` tokens, with the target's top predictions where tokens were sampled."""
     start = script.template.start
     talks = [script.begin() for _ in range(rows)]
@@ -180,6 +183,7 @@ def generate_batch(model: LeanModel, script: Script, rows: int, length: int) -> 
     cache = KVCache(model, length, rows)
     new = ids[:, : len(start)]
     for at in range(len(start), length):
+        say(at / length)
         hidden = model.forward(new.to(model.device), cache)[:, -1]
         found, logprobs = (x.cpu() for x in top_candidates(model, hidden, CANDIDATES))
         warmth = torch.tensor([t.temperature if t.speaker == ASSISTANT else USER_TEMPERATURE for t in talks])
@@ -204,13 +208,20 @@ def generate(
     length: int,
     seed: int,
     asks: Asks | None = None,
+    say: Progress = silent,
 ) -> Iterator[Path]:
     """Write shards 0 to `shards`-1 of a seed into `folder`, skipping those that exist; yields each new file."""
     for index, file in enumerate(_files(folder, shards, seed, asks is not None)):
         if not file.exists():
             script = Script(tokenizer, seed * 100_003 + index, asks)
-            generate_batch(model, script, rows, length).save(file)
+            inside = within(say, f"writing shard {index + 1} of {shards}", index, shards)
+            generate_batch(model, script, rows, length, inside).save(file)
             yield file
+
+
+def within(say: Progress, message: str, done: int, total: int) -> Callable[[float], None]:
+    """Says how far the whole is, given the share done of the piece behind the first `done` of `total`."""
+    return lambda share: say(message, (done + share) / total)
 
 
 def is_complete(folder: Path, shards: int, seed: int, asked: bool = False) -> bool:
@@ -238,17 +249,17 @@ def _is_plain(paragraph: str) -> bool:
 
 
 @torch.inference_mode()
-def label(model: LeanModel, ids: Tensor, role: Tensor, progress: Callable[[int], None] = lambda _: None) -> Shard:
+def label(model: LeanModel, ids: Tensor, role: Tensor, say: Callable[[float], None] = lambda share: None) -> Shard:
     """Add the target's predictions to text that exists: ids and role [rows, length], by teacher forcing."""
     rows, length = ids.shape
     top_ids = torch.zeros(rows, length, TOP, dtype=torch.int32)
     top_logprobs = torch.zeros(rows, length, TOP, dtype=torch.float16)
     for row in range(0, rows, 8):
+        say(row / rows)
         part = ids[row : row + 8]
         hidden = model.forward(part.to(model.device), KVCache(model, length, len(part)))
         wanted = role[row : row + 8, 1:] > 0  # the prediction of token t is made at t - 1
         found, logprobs = top_candidates(model, hidden[:, :-1][wanted.to(model.device)], TOP)
         top_ids[row : row + 8, 1:][wanted] = found.cpu().int()
         top_logprobs[row : row + 8, 1:][wanted] = logprobs.cpu().half()
-        progress(row + len(part))
     return Shard.of(ids, role, top_ids, top_logprobs, [len(seeds.CATEGORIES)] * rows, [float("nan")] * rows)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from rich.progress import track
 from torch import Tensor
 
 from specdemo.errors import UserError
+from specdemo.longwork import watched
 from specdemo.training import eagle as eagle_training
 from specdemo.training import features
 from specdemo.training.dataset import Dataset, Learner
@@ -53,13 +53,13 @@ def train_head(
     torch.manual_seed(recipe.seed)
     teacher = load_target(target, device)
     taps = features.taps_of(teacher.config.num_hidden_layers)
-    files = list(data.glob("*.npz"))
-    if not files:
+    if not any(data.glob("*.npz")):
         raise UserError(f"{data} holds no training text yet. Write some first: python -m specdemo train generate")
     claim(data, teacher)
     model = teacher.lean(device, fast_dtype(device))
-    for _ in track(features.compute(model, data, taps), "States of the target", total=len(files), console=console):
-        pass
+    with watched(console) as say:
+        for _ in features.compute(model, data, taps, say):
+            pass
     del model
     dataset = Dataset(data, features.folder_of(data, taps))
     resume = resume and (work / "state.pt").exists()

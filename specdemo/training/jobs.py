@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, track
 from transformers import LlamaConfig
 
 from specdemo.errors import UserError
+from specdemo.longwork import watched
+from specdemo.metrics import shown
 from specdemo.models.tokens import fingerprint
 from specdemo.prompts import read_prompts
 from specdemo.training import generate as generation
@@ -58,9 +59,9 @@ def generate(
     model = teacher.lean(device, fast_dtype(device))
     if asked and not questions:
         questions = Composed(generation.paragraphs(data, teacher.tokenizer))
-    new = generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed, questions)
-    for file in track(new, "Generating", total=shards, console=console):
-        console.print(f"wrote {file}")
+    with watched(console) as say:
+        for file in generation.generate(model, teacher.tokenizer, data, shards, rows, length, seed, questions, say):
+            console.print(f"wrote {file}")
 
 
 def claim(data: Path, teacher: Target) -> None:
@@ -87,13 +88,16 @@ def label(text: Path, target: str, data: Path, device: str) -> None:
         ids, role = torch.tensor(arrays["ids"].astype(np.int64)), torch.tensor(arrays["role"])
         temperature = arrays.get("temperature")
     source = text.stem if temperature is not None else f"labelled-{text.stem}"
-    for index, at in enumerate(track(range(0, len(ids), 256), "Labelling", console=console)):
-        file = data / f"{source}-{index:04d}.npz"
-        if not file.exists():
-            shard = generation.label(model, ids[at : at + 256], role[at : at + 256])
-            if temperature is not None:
-                shard = replace(shard, temperature=temperature[at : at + 256])
-            shard.save(file)
+    starts = range(0, len(ids), 256)
+    with watched(console) as say:
+        for index, at in enumerate(starts):
+            file = data / f"{source}-{index:04d}.npz"
+            if not file.exists():
+                inside = generation.within(say, f"labelling shard {index + 1} of {len(starts)}", index, len(starts))
+                shard = generation.label(model, ids[at : at + 256], role[at : at + 256], inside)
+                if temperature is not None:
+                    shard = replace(shard, temperature=temperature[at : at + 256])
+                shard.save(file)
 
 
 def draft(
@@ -159,34 +163,31 @@ def train(
     resume: bool,
     before_export: Callable[[Learner, Report], None] = lambda learner, now: None,
 ) -> None:
-    """Run the trainer, from its last saved state on if asked to, under a progress bar; export whenever validation is
-    better than ever before, and in any case if nothing was exported to `out` yet."""
+    """Run the trainer, from its last saved state on if asked to; export whenever validation is better than ever before,
+    and in any case if nothing was exported to `out` yet."""
     if resume and trainer.resume():
         console.print(f"Resumed at step {trainer.step}.")
     weights = sum(p.numel() for p in trainer.student.parameters())
     console.print(f"{weights / 1e6:.1f} M weights; data: {trainer.data.facts()}")
     identity = {"target_sha256": teacher.sha256, "vocabulary_sha256": fingerprint(teacher.tokenizer)}
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("Distilling", total=1.0, completed=trainer.progress)
 
-        def report(now: Report) -> None:
-            progress.update(task, completed=now.progress, description=f"loss {now.loss:.3f}")
-            if not now.matches:
-                return
-            matches = " ".join(f"{match:.3f}" for match in now.matches)
-            console.print(
-                f"step {now.step} ({now.progress:.0%}): loss {now.loss:.3f}, match {matches}, "
-                f"alpha {now.alpha:.3f}, {now.tokens_per_second:.0f} tokens/s, {trainer.data.facts()['rows']} rows"
-            )
-            if now.tokens_per_pass >= trainer.best or not (out / "config.json").exists():
-                trainer.best = max(trainer.best, now.tokens_per_pass)
-                before_export(trainer.student, now)
-                export(trainer.student, out, identity | _facts(trainer, now))
+    def report(now: Report) -> None:
+        if not now.matches:
+            return
+        matches = " ".join(f"{match:.3f}" for match in now.matches)
+        console.print(
+            f"step {now.step} ({now.progress:.0%}): loss {shown(now.loss, 3)}, match {matches}, alpha {now.alpha:.3f}, "
+            f"{shown(now.tokens_per_second, 0)} tokens/s, {trainer.data.facts()['rows']} rows"
+        )
+        if now.tokens_per_pass >= trainer.best or not (out / "config.json").exists():
+            trainer.best = max(trainer.best, now.tokens_per_pass)
+            before_export(trainer.student, now)
+            export(trainer.student, out, identity | _facts(trainer, now))
 
+    with watched(console) as say:
         if trainer.progress >= 1:
             report(Report(trainer.step, 1.0, float("nan"), float("nan"), *trainer.validate()))
-        trainer.run(report)
+        trainer.run(report, say)
 
 
 def _facts(trainer: Trainer, now: Report) -> dict:
@@ -203,8 +204,9 @@ def measure(folder: Path, target: str, prompts: Path, answers: Path, tokens: int
     """Print a draft's acceptance on held-out prompts, and write it into a model card."""
     if not answers.exists():
         teacher = load_target(target, "cpu")
-        with console.status("The target answers the prompts (once)"):
-            recorded = measuring.record_answers(teacher.lean("cpu", torch.float32), teacher.tokenizer, prompts, tokens)
+        with watched(console) as say:
+            lean = teacher.lean("cpu", torch.float32)
+            recorded = measuring.record_answers(lean, teacher.tokenizer, prompts, tokens, say=say)
         measuring.save_answers(recorded, answers)
     result = measuring.table(measuring.measure(measuring.Draft(folder), measuring.load_answers(answers)))
     console.print(result)

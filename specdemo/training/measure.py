@@ -7,7 +7,9 @@ position, and rounds are counted along the matches. The same goes for expected a
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from transformers import LlamaConfig
 
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
+from specdemo.models.progress import Progress, silent
 from specdemo.models.vocabulary import draft_ids_of
 from specdemo.prompts import read_prompts
 
@@ -135,14 +138,17 @@ def table(scores: dict[str, Score]) -> str:
     )
 
 
-def record_answers(target: LeanModel, tokenizer, prompts: Path, tokens: int, seed: int = 0) -> list[Answer]:
+def record_answers(
+    target: LeanModel, tokenizer, prompts: Path, tokens: int, seed: int = 0, say: Progress = silent
+) -> list[Answer]:
     """Let the target (fp32) answer every prompt of a .jsonl file, greedily and sampled, `tokens` tokens at most."""
     entries = read_prompts(prompts)
     chats = [[{"role": "user", "content": prompt}] for _, prompt in entries]
     ids = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
     end = tokenizer.eos_token_id
-    greedy = _answer(target, ids, tokens, end, None)
-    sampled = _answer(target, ids, tokens, end, torch.Generator().manual_seed(seed))
+    greedy = _answer(target, ids, tokens, end, None, lambda share: say("the target answers, greedily", share / 2))
+    generator = torch.Generator().manual_seed(seed)
+    sampled = _answer(target, ids, tokens, end, generator, lambda share: say("the target answers", 0.5 + share / 2))
     return [
         Answer(category, np.array(prompt), said, *drawn)
         for (category, _), prompt, (said, _, _), drawn in zip(entries, ids, greedy, sampled, strict=True)
@@ -151,7 +157,12 @@ def record_answers(target: LeanModel, tokenizer, prompts: Path, tokens: int, see
 
 @torch.inference_mode()
 def _answer(
-    target: LeanModel, prompts: list[list[int]], tokens: int, end: int, generator: torch.Generator | None
+    target: LeanModel,
+    prompts: list[list[int]],
+    tokens: int,
+    end: int,
+    generator: torch.Generator | None,
+    say: Callable[[float], None],
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(ids [n], listed [n, _LISTED], probs [n, _LISTED]) for each prompt; greedy without a generator.
 
@@ -164,6 +175,7 @@ def _answer(
     answers: list[list[tuple]] = [[] for _ in prompts]
     open_rows, cache, new = set(range(len(prompts))), KVCache(target, length, len(prompts)), ids[:, : min(starts)]
     for at in range(min(starts), length):
+        say(at / length)
         hidden = target.forward(new, cache)[:, -1]
         for row in [row for row in open_rows if at >= starts[row]]:
             logits = target.logits(hidden[row])
@@ -181,9 +193,12 @@ def _answer(
 
 
 def save_answers(answers: list[Answer], file: Path) -> None:
-    """Keep recorded answers in one .npz, so that a draft is measured in seconds."""
+    """Keep recorded answers in one .npz, so that a draft is measured in seconds: all of them or, killed, none."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, **{f"{i}.{name}": value for i, answer in enumerate(answers) for name, value in vars(answer).items()})
+    unfinished = file.with_suffix(".tmp")
+    with unfinished.open("wb") as stream:
+        np.savez(stream, **{f"{i}.{name}": v for i, answer in enumerate(answers) for name, v in vars(answer).items()})
+    os.replace(unfinished, file)
 
 
 def load_answers(file: Path) -> list[Answer]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from specdemo.bench.page import to_html
-from specdemo.bench.report import ALL, Figures, Report, Row, decode_rate, figures, overall, speedup_table, tables
+from specdemo.bench.report import ALL, MARK, Figures, Report, Row, decode_rate, figures, overall
+from specdemo.bench.runs import Disturbed
+from specdemo.bench.tables import speedup_table, tables
 from specdemo.events import Machine, ModelInfo
 from specdemo.metrics import LaneMetrics
 from specdemo.models.costs import Costs
@@ -41,13 +45,13 @@ def drafted() -> LaneMetrics:
 
 
 def test_rates_of_several_texts_are_those_of_all_their_tokens_together() -> None:
-    assert decode_rate([plain(0.5)]) == pytest.approx(2)
-    assert decode_rate([plain(0.5, 101), plain(1.0, 101)]) == pytest.approx(200 / 150)
+    assert decode_rate([[plain(0.5)]]) == pytest.approx(2)
+    assert decode_rate([[plain(0.5, 101)], [plain(1.0, 101)]]) == pytest.approx(200 / 150)
 
 
 def test_a_speedup_compares_the_same_repeat() -> None:
     """The machine was twice as slow in the second repeat: the speedup does not see it, the rates do."""
-    found = figures([[plain(0.25)], [plain(0.5)]], [[plain(0.5)], [plain(1.0)]])
+    found = figures([[(plain(0.25), plain(0.5)), (plain(0.5), plain(1.0))]])
     assert (found.speedup, found.speedup_low, found.speedup_high) == pytest.approx((2, 2, 2))
     assert (found.decode_rate_low, found.decode_rate_high) == pytest.approx((2, 4))
     assert found.ttft == pytest.approx((1.25 + 1.5) / 2)
@@ -57,7 +61,7 @@ def test_a_speedup_compares_the_same_repeat() -> None:
 
 
 def test_acceptance_and_costs_are_those_of_the_formula() -> None:
-    found = figures([[drafted()]], [[plain(1.0)]])
+    found = figures([[(drafted(), plain(1.0))]])
     assert found.alpha == pytest.approx(6 / 8)
     assert found.draft_acceptance == pytest.approx(6 / 12)
     assert found.expected_alpha == pytest.approx(1 - (6 * 0.2 + 2 * 0.8) / 8)
@@ -71,14 +75,14 @@ def test_acceptance_and_costs_are_those_of_the_formula() -> None:
 
 
 def test_a_text_of_one_burst_has_no_rate_and_spoils_nobody_elses() -> None:
-    short = plain(1.0, tokens=1)
-    nothing = figures([[short]], [[short]])
+    short = replace(plain(1.0, tokens=1), prefill_known=False)
+    nothing = figures([[(short, short)]])
     assert nothing.decode_rate is None
     assert nothing.speedup is None
     assert Figures.model_validate_json(nothing.model_dump_json()) == nothing
     rows = [
         Row(contender="x", category="a", figures=nothing),
-        Row(contender="x", category="b", figures=figures([[plain(0.5)]], [[plain(1.0)]])),
+        Row(contender="x", category="b", figures=figures([[(plain(0.5), plain(1.0))]])),
     ]
     assert overall(rows).figures.speedup == pytest.approx(2)
 
@@ -87,13 +91,13 @@ def test_the_longest_gaps_are_ranked() -> None:
     gaps = [0.1] * 98 + [0.5, 2.0]
     bursts = [(sum(gaps[:i]), i + 1) for i in range(101)]
     run = LaneMetrics(rounds=101, tokens=101, clock=bursts[-1][0], verify_seconds=1.0, bursts=bursts)
-    found = figures([[run]], [[run]])
+    found = figures([[(run, run)]])
     assert (found.gap_p50, found.gap_p99, found.gap_max) == pytest.approx((0.1, 0.5, 2.0))
 
 
 def test_the_last_row_counts_every_category_the_same() -> None:
     rows = [
-        Row(contender="x", category=name, figures=figures([[plain(step)]], [[plain(1.0)]]), texts={"identical": count})
+        Row(contender="x", category=name, figures=figures([[(plain(step), plain(1.0))]]), texts={"identical": count})
         for name, step, count in (("a", 0.5, 3), ("b", 0.25, 1))
     ]
     mean = overall(rows)
@@ -102,13 +106,45 @@ def test_the_last_row_counts_every_category_the_same() -> None:
     assert mean.texts == {"identical": 4}
 
 
+def test_texts_of_different_lengths_are_compared_over_the_tokens_that_both_have() -> None:
+    """Rates say 4: the baseline went on where it was twice as slow. What both wrote took twice as long, not four times,
+    and with a second of prefill for either less than that."""
+    base = plain(1.0, 4)
+    base.bursts += [(5 + 2 * (i + 1), 5 + i) for i in range(40)]
+    base.tokens, base.clock = 44, base.bursts[-1][0]
+    found = figures([[(plain(0.5, 4), base)]])
+    assert found.speedup == pytest.approx(2)
+    assert found.end_to_end_speedup == pytest.approx(5 / 3)
+
+
+def test_one_repeat_that_stalled_moves_no_mean() -> None:
+    """A baseline at a twentieth of its speed, once in three: means of rates or of ratios would say 7."""
+    slow, usual, own = plain(20.0), plain(1.0), plain(0.5)
+    found = figures([[(own, usual), (own, slow), (own, usual)], [(own, usual)] * 3])
+    assert found.speedup == pytest.approx(2)
+    assert found.speedup_high > 2
+
+
+def test_half_as_fast_on_one_prompt_and_twice_as_fast_on_the_next_is_no_gain() -> None:
+    found = figures([[(plain(2.0), plain(1.0))], [(plain(0.5), plain(1.0))]])
+    assert found.speedup == pytest.approx(1)
+
+
+@pytest.mark.parametrize("file", sorted(Path(__file__).parents[2].glob("assets/bench-*.json")), ids=lambda f: f.stem)
+def test_shipped_results_can_still_be_read(file: Path) -> None:
+    kept = Report.model_validate_json(file.read_text(encoding="utf-8"))
+    assert kept.complete
+    assert kept.facts()
+    assert to_html(kept)
+
+
 @pytest.fixture
 def report() -> Report:
     info = ModelInfo(name="tiny <b>", parameters=1000, dtype="fp32", sha256="ab" * 32)
     rows = []
-    for name, drafter, runs in (("baseline", "", [[plain(1.0)]]), ("drafter & co", "draft-model", [[drafted()]])):
+    for name, drafter, run in (("baseline", "", plain(1.0)), ("drafter & co", "draft-model", drafted())):
         own = [
-            Row(contender=name, category=category, figures=figures(runs, [[plain(1.0)]]), drafter=drafter)
+            Row(contender=name, category=category, figures=figures([[(run, plain(1.0))]]), drafter=drafter)
             for category in ("code", "maths")
         ]
         rows += [*own, overall(own)]
@@ -146,6 +182,34 @@ def test_tables_name_everybody(report: Report) -> None:
     assert shown.count("drafter & co") == 7
     assert "code: 1 prompts" in shown
     assert "all: 3 prompts" in shown
+
+
+def test_numbers_that_do_not_exist_are_dashes_and_no_bars(report: Report) -> None:
+    empty = [row.model_copy(update={"figures": Figures()}) for row in report.rows]
+    nothing = report.model_copy(update={"rows": empty})
+    console = Console(record=True, width=200)
+    console.print(*tables(nothing, "code"), speedup_table(nothing))
+    shown = console.export_text() + to_html(nothing).split("<h2>")[1]
+    assert "- (-)" in shown
+    assert "nan" not in shown
+    assert "None" not in shown
+
+
+def test_disturbed_runs_and_unfinished_ones_are_named_wherever_figures_are(report: Report) -> None:
+    one = {"contender": "drafter & co", "category": "code", "prompt": 2, "repeat": 0, "reason": "a pause of 3 s"}
+    rows = [row.model_copy(update={"disturbed": row.category in ("code", ALL)}) for row in report.rows[3:]]
+    runs = [Disturbed(**one, outcome="kept"), Disturbed(**one | {"prompt": 0}, outcome="again")]
+    marked = report.model_copy(update={"rows": report.rows[:3] + rows, "disturbed": runs, "complete": False})
+    assert Report.model_validate_json(marked.model_dump_json()) == marked
+    console = Console(record=True, width=200)
+    console.print(*tables(marked, "code"), *tables(marked, "maths"), speedup_table(marked))
+    shown = console.export_text()
+    assert shown.count(f"drafter & co {MARK}") == 2  # in both tables of code, in none of maths
+    assert shown.count(f"{MARK} (3.00)") == 2  # code and mean
+    for text in ("\n".join(marked.facts()), to_html(marked)):
+        assert "INCOMPLETE" in text
+        assert "code, prompt 3, repeat 1: a pause of 3 s" in text
+        assert "prompt 1, repeat 1" not in text
 
 
 def test_the_page_needs_nothing_else_and_shows_names_as_text(report: Report) -> None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from specdemo.bench import roofline as roof
 from specdemo.bench import synthetic
-from specdemo.bench.contenders import OnThePage, Ours, Written, speculative
+from specdemo.bench.batches import Batches
+from specdemo.bench.contenders import NEVER, OnThePage, Ours, Written, speculative
 from specdemo.bench.peers import WideDraft, peers
 from specdemo.bench.plan import Plan
 from specdemo.bench.report import Report
-from specdemo.bench.suite import Suite, commit, run_batches
+from specdemo.bench.suite import Suite
+from specdemo.bench.surroundings import commit
 from specdemo.cli import app
 from specdemo.errors import UserError
+from specdemo.longwork import Work
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.settings import MAX_NODES, Settings
@@ -35,7 +42,7 @@ class Noted:
     def __init__(self, name: str, turns: list[str]) -> None:
         self.name, self.turns = name, turns
 
-    def write(self, settings: Settings) -> Written:
+    def write(self, settings: Settings, stop: threading.Event = NEVER) -> Written:
         self.turns.append(f"{self.name}:{settings.prompt}")
         bursts = [(0.1 * (i + 1), i + 1) for i in range(4)]
         metrics = LaneMetrics(rounds=4, tokens=4, clock=0.4, verify_seconds=0.4, bursts=bursts)
@@ -46,9 +53,19 @@ def suite(contenders: list, prompts=PROMPTS, repeats: int = 2, **settings) -> Su
     return Suite(tiny_pair(), contenders, prompts, SETTINGS | settings, repeats)
 
 
+def steadily(suite: Suite) -> Suite:
+    """With clocks on which nothing is ever disturbed."""
+    return replace(suite, wall=itertools.count().__next__, processor=itertools.count().__next__)
+
+
+def run(suite: Suite) -> Report:
+    suite.run()
+    return suite.report()
+
+
 def test_contenders_take_turns_on_every_prompt() -> None:
     turns: list[str] = []
-    suite([Noted("A", turns), Noted("B", turns)]).run()
+    steadily(suite([Noted("A", turns), Noted("B", turns)])).run()
     warm_up, timed = turns[:2], turns[2:]
     assert [turn[0] for turn in warm_up] == ["A", "B"]
     expected = [f"{name}:{prompt}" for _, prompt in PROMPTS for name in "AB"]
@@ -58,7 +75,7 @@ def test_contenders_take_turns_on_every_prompt() -> None:
 def test_our_lanes_are_compared_and_their_texts_checked() -> None:
     loaded = tiny_pair()
     ours = [Ours("baseline", loaded), *(speculative(loaded, name, 3) for name in ("draft-model", "prompt-lookup"))]
-    report = suite(ours).run()
+    report = run(suite(ours))
     assert report.contenders == ["baseline", "draft-model, gamma 3", "prompt-lookup, gamma 3"]
     assert report.row("baseline").figures.speedup == 1
     row = report.row("draft-model, gamma 3")
@@ -83,8 +100,8 @@ def test_a_text_that_differs_is_counted_as_different() -> None:
     turns: list[str] = []
     wrong = Noted("B", turns)
     right = Noted("A", turns)
-    wrong.write = lambda settings: Written([4, 4, 4, 4], Noted("B", []).write(settings).metrics)
-    report = suite([right, wrong], repeats=1).run()
+    wrong.write = lambda settings, stop: Written([4, 4, 4, 4], Noted("B", []).write(settings).metrics)
+    report = run(suite([right, wrong], repeats=1))
     texts = report.row("B").texts
     assert texts.get("identical", 0) == 0
     assert sum(texts.values()) == 3
@@ -92,7 +109,7 @@ def test_a_text_that_differs_is_counted_as_different() -> None:
 
 def test_above_temperature_zero_texts_are_not_compared() -> None:
     loaded = tiny_pair()
-    report = suite([Ours("baseline", loaded), speculative(loaded, "draft-model", 3)], temperature=0.8).run()
+    report = run(suite([Ours("baseline", loaded), speculative(loaded, "draft-model", 3)], temperature=0.8))
     assert report.row("draft-model, gamma 3").texts == {}
 
 
@@ -118,22 +135,23 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_runs(values: dict, m
 
 
 def test_a_batch_is_refused_where_the_models_cannot_do_it() -> None:
-    turns: list = []
+    out = Console(file=io.StringIO())
+    work = Work(out)
     with pytest.raises(UserError, match="needs a draft model"):
-        plan(PROMPTS[:2], batch=2).run(tiny_pair(draft=False), lambda *said: turns.append(said))
+        plan(PROMPTS[:2], batch=2).run(tiny_pair(draft=False), work)
     through = replace(tiny_pair(), target=Tiny(8, seed=1).transformers)
     with pytest.raises(UserError, match="one text at a time"):
-        plan(PROMPTS[:2], batch=2).run(through, lambda *said: turns.append(said))
-    assert not turns
+        plan(PROMPTS[:2], batch=2).run(through, work)
+    assert not out.file.getvalue()
 
 
 def test_a_pair_without_a_draft_is_benchmarked_with_what_it_can_use() -> None:
-    report = plan(drafters=[]).run(tiny_pair(draft=False), lambda *_: None)
+    report = plan(drafters=[]).run(tiny_pair(draft=False), Work())
     assert report.contenders == ["baseline", "prompt-lookup, gamma 2", "early-exit, gamma 2"]
 
 
 def test_a_plan_runs_its_batches_and_knows_its_prompts() -> None:
-    report = plan(PROMPTS[:2], batch=2).run(tiny_pair(), lambda *_: None)
+    report = plan(PROMPTS[:2], batch=2).run(tiny_pair(), Work())
     (row,) = report.batches
     assert (row.category, row.batch, row.gamma) == ("code", 2, 2)
     assert row.speedup == pytest.approx(row.speculative_rate / row.plain_rate)
@@ -144,7 +162,9 @@ def test_a_plan_runs_its_batches_and_knows_its_prompts() -> None:
 def test_a_batch_counts_tokens_by_pass_and_row() -> None:
     """A draft equal to the target: every row gains gamma + 1 tokens a pass."""
     perfect = replace(tiny_pair(), draft=tiny_pair().target)
-    (row,) = run_batches(perfect, PROMPTS[:2], SETTINGS, batch=2, gamma=2, repeats=1)
+    batches = Batches(perfect, PROMPTS[:2], SETTINGS, batch=2, gamma=2, repeats=1)
+    batches.run()
+    (row,) = batches.rows()
     assert row.tokens_per_pass == pytest.approx(3)
     assert row.alpha == 1
 
