@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -70,7 +71,7 @@ class Suite:
         ]
         waiting = [(done, *one) for done, one in enumerate(every) if not self.runs.has(one[0].name, *one[1:])]
         for contender in self.contenders if waiting else ():
-            self.work(f"warming up: {contender.name}", waiting[0][0] / len(every))
+            self.work(f"warming up: {contender.name}", None)
             self.runs.add(self._measured(contender, -1, 0, max_tokens=8))
         for done, contender, at, repeat in waiting:
             for again in range(_TRIES):
@@ -135,6 +136,7 @@ class Suite:
             steps=dict(self.loaded.steps),
             rows=rows,
             disturbed=runs.disturbed(),
+            processor_share=self._share(runs),
             peak_memory=peak_memory(self.loaded.target.device),  # before the roofline's own buffer
             roofline=self._roofline(runs) if complete else None,
         )
@@ -150,6 +152,10 @@ class Suite:
             texts=dict(Counter(verdict for verdict in verdicts if verdict)),
             disturbed=sum(disturbed),
         )
+
+    def _share(self, runs: Runs) -> float | None:
+        shares = [run.share for run in runs.of(self.contenders[0].name) if run.share is not None]
+        return statistics.median(shares) if shares else None
 
     def _roofline(self, runs: Runs) -> Roofline | None:
         plain = [run.metrics for run in runs.of(self.contenders[0].name) if not runs.disturbance(run)]
