@@ -72,6 +72,8 @@ def load(
     found = own_pair(target, draft, head or ()) or find_pair(PAIRS, pair or DEFAULT_PAIR)
     precision = choose_dtype(chosen, dtype)
     use_cpu_quota()
+    if not console.is_terminal:  # where a spinner is not seen
+        console.print("Loading the models")
     with console.status("Loading the models"):
         loaded = load_pair(found, chosen, precision)
     for warning in loaded.warnings:

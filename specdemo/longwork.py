@@ -26,8 +26,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Work:
-    """Hears what is being done and how far that is, 0 to 1, and tells the console: in a bar on a terminal, elsewhere in
-    a line every ten seconds. Tells nobody without a console.
+    """Hears what is being done and how far that is (0 to 1; None before it has begun), and tells the console: in a bar
+    on a terminal, elsewhere in a line every ten seconds. Tells nobody without a console.
 
     `stop` is set where somebody wants the work to end; saying anything then raises Interrupted.
     """
@@ -38,18 +38,20 @@ class Work:
         self._number = int(signal.SIGINT)
         self._bar: Progress | None = None
         self._first: tuple[float, float] | None = None
-        self._told = self._last = 0.0
+        self._told: float | None = None
+        self._last = 0.0
 
     def __call__(self, message: str, fraction: float | None) -> None:
         self.check()
-        now, done = self._clock(), fraction or 0.0
-        if self._first is None or done < self._last:  # work of another kind begins
-            self._first, self._told = (now, done), now - _EVERY
-        self._last = done
-        line = f"{self._share(now, done)}: {message}"
+        now, line = self._clock(), message
+        if fraction is not None:
+            if self._first is None or fraction < self._last:  # work of another kind begins
+                self._first, self._told = (now, fraction), None
+            self._last = fraction
+            line = f"{self._share(now, fraction)}: {message}"
         if self._bar:
-            self._bar.update(self._bar.task_ids[0], description=line, completed=done)
-        elif self._console and now - self._told >= _EVERY:
+            self._bar.update(self._bar.task_ids[0], description=line, completed=fraction)
+        elif self._console and (self._told is None or now - self._told >= _EVERY):
             self._told = now
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 

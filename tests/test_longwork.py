@@ -63,6 +63,17 @@ def test_the_time_left_goes_by_what_was_done_since_work_was_taken_up_again() -> 
     assert lines(out) == ["50 %: on", "75 %, 60 s left: on", "0 %: another kind of work"]
 
 
+def test_what_comes_before_the_work_is_no_part_of_its_pace() -> None:
+    out, clock = piped(), Clock()
+    work = Work(out, clock)
+    work("warming up", None)
+    clock.now = 100.0
+    work("on", 0.0)
+    clock.now = 110.0
+    work("on", 0.5)
+    assert lines(out) == ["warming up", "0 %: on", "50 %, 10 s left: on"]
+
+
 def test_durations_are_as_long_as_they_need_to_be() -> None:
     assert [duration(seconds) for seconds in (5.4, 89, 95, 3600, 7800)] == [
         "5 s",

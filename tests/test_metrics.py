@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from specdemo import theory
-from specdemo.events import End, LaneEvent, Prefill, Round, Start, Token
-from specdemo.metrics import LaneMetrics, RaceMetrics
+from specdemo.events import End, LaneEvent, Prefill, Round, Start, Token, Trace
+from specdemo.metrics import LaneMetrics, RaceMetrics, relative_speed, shown
+from specdemo.race import race as run_race
 
 
 def a_round(
@@ -93,6 +96,41 @@ def test_lanes_are_compared_over_the_same_number_of_tokens() -> None:
     assert race.speedup == pytest.approx(6 / (1.5 + 1.5 * 3 / 5))
     assert race.c == pytest.approx(0.1)
     assert race.v == pytest.approx(1.0)
+
+
+def test_end_to_end_the_prefill_counts_too() -> None:
+    race = RaceMetrics(speculative=speculative_lane())
+    race.add(LaneEvent(lane="baseline", event=Prefill(done=4, total=4, clock=3.0)))
+    for i in range(9):
+        race.add(LaneEvent(lane="baseline", event=a_round(i, i, 0, 0, clock=4.0 + i)))
+    assert race.speedup == pytest.approx(9 / 4.5)
+    assert race.end_to_end_speedup == pytest.approx(12 / 5.5)
+
+
+def test_a_prefill_that_nobody_saw_end_is_left_out_with_its_burst_on_both_sides() -> None:
+    """transformers' first burst, of two tokens here, comes with its prefill: only what follows is decoding."""
+    base = LaneMetrics()
+    base.add(Prefill(done=4, total=4, clock=1.0))
+    for i in range(6):
+        base.add(a_round(i, i, 0, 0, clock=2.0 + i))
+    other = LaneMetrics(tokens=6, clock=7.0, bursts=[(5.0, 2), (6.0, 4), (7.0, 6)], prefill_known=False)
+    assert relative_speed(other, base) == pytest.approx(4 / 2)
+    assert relative_speed(base, other) == pytest.approx(2 / 4)
+    assert relative_speed(other, base, end_to_end=True) == pytest.approx(7 / 7)
+    nothing = LaneMetrics(tokens=2, clock=5.0, bursts=[(5.0, 2)], prefill_known=False)
+    assert relative_speed(nothing, base) is None
+
+
+def test_a_trace_gives_the_numbers_of_its_race() -> None:
+    from tests.test_race import settings, tiny_pair
+
+    events = list(run_race(tiny_pair(), settings(), threading.Event()))
+    assert RaceMetrics.of_trace(Trace.of(events)) == RaceMetrics.of(events)
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (float("nan"), "-"), (float("inf"), "-"), (0.0, "0.00")])
+def test_a_number_that_does_not_exist_is_a_dash(value: float | None, text: str) -> None:
+    assert shown(value) == text
 
 
 def test_the_prediction_is_leviathans_formula_with_measured_costs() -> None:

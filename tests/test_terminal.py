@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from specdemo import terminal
+from specdemo.decoding import baseline as decoding
 from specdemo.errors import UserError
 from specdemo.events import Trace
 from specdemo.prompts import read_prompts
@@ -76,6 +78,45 @@ def test_over_many_prompts_each_drafter_has_a_table() -> None:
     shown = out.file.getvalue()
     assert shown.index("draft-model") < shown.index("prompt-lookup")
     assert shown.count("mean") == 2
+
+
+def test_numbers_that_do_not_exist_are_dashes() -> None:
+    """One token a text: no decode rate; no drafts: no alpha."""
+    out = console()
+    base = settings(max_tokens=1).model_dump(exclude={"prompt"})
+    terminal.run_all(tiny_pair(), base, [("x", "a b"), ("y", "c")], out)
+    shown = out.file.getvalue()
+    assert "nan" not in shown
+    assert shown.count(" - ") >= 6
+
+
+def test_a_lane_that_stood_still_is_named_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws, real = [], decoding.draw
+
+    def draw(p, u):
+        draws.append(u)
+        if len(draws) == 10:
+            time.sleep(1.0)
+        return real(p, u)
+
+    monkeypatch.setattr(decoding, "draw", draw)
+    out = console()
+    base = settings(max_tokens=24).model_dump(exclude={"prompt"})
+    terminal.run_all(tiny_pair(), base, [("x", "a b"), ("y", "c")], out)
+    assert "! Prompt 1 (x): the baseline lane stood still for 1 s" in out.file.getvalue()
+
+
+def test_races_are_kept_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, base = tmp_path / "w.jsonl", settings().model_dump(exclude={"prompt"})
+    prompts = [("x", "a b"), ("y", "c")]
+    first, second = console(), console()
+    terminal.run_all(tiny_pair(), base, prompts, first, file)
+    monkeypatch.setattr(terminal, "race", None)
+    terminal.run_all(tiny_pair(), base, prompts, second, file, resume=True)
+    table = lambda out: out.file.getvalue().partition("┏")[2]  # noqa: E731
+    assert table(first) == table(second)
+    with pytest.raises(UserError, match="not the same prompts"):
+        terminal.run_all(tiny_pair(), base, prompts[:1], console(), file, resume=True)
 
 
 @pytest.mark.parametrize("line", ["not json", '{"category": "x"}', "[1]"])

@@ -96,7 +96,8 @@ def bench(
 
         require_folder(json, plot, work)
         if synthetic:
-            _synthetic(size, device, dtype, json, console)
+            with resumable(console, "Nothing of it is kept: it takes a minute or two."):
+                _synthetic(size, device, dtype, json, console)
             return
         plan = Plan(
             choose_prompts(prompts, categories, per_category),
@@ -214,7 +215,8 @@ def _synthetic(size: str, device: str | None, dtype: str | None, json: Path | No
         raise UserError(f"There is no size {size!r}; choose one of: {', '.join(synthetic.TARGETS)}.")
     use_cpu_quota()
     chosen = choose_device(device)
-    result = synthetic.run(size, chosen, choose_dtype(chosen, dtype))
+    with watched(console) as say:
+        result = synthetic.run(size, chosen, choose_dtype(chosen, dtype), say=say)
     console.print(result.summary(), highlight=False)
     if json:
         _save(result, json)

@@ -115,6 +115,9 @@ class Report(BaseModel):
     disturbed: list[Disturbed] = []
     roofline: Roofline | None = None
     peak_memory: int = 0
+    processor_share: float | None = None
+    """Processor seconds that this process got a second while the baseline ran, a median: a program that takes its share
+    of the machine all the time disturbs every run alike, and shows nowhere else. None on a GPU."""
 
     def row(self, contender: str, category: str = ALL) -> Row:
         return next(row for row in self.rows if row.contender == contender and row.category == category)
@@ -157,6 +160,11 @@ class Report(BaseModel):
             lines.append(f"Best drafter of each category, mean: {statistics.mean(gains):.2f} x")
         packages = ", ".join(f"{name} {version}" for name, version in self.machine.packages.items())
         lines.append(f"{self.machine.processor}, {self.machine.threads} threads, {self.target.dtype}, {packages}")
+        if self.processor_share is not None:
+            threads = self.machine.threads
+            lines.append(
+                f"The baseline had {self.processor_share:.1f} s of processor time a second, of {threads} threads"
+            )
         lines.append(f"Peak memory {self.peak_memory / 1e9:.2f} GB, everything that ran included")
         return lines
 

@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from specdemo.bench.contenders import Contender, Written
 from specdemo.bench.report import Report, Row, figures, overall
 from specdemo.bench.roofline import Roofline, roofline
 from specdemo.bench.runs import Runs
-from specdemo.bench.steady import Measured
+from specdemo.bench.steady import Measured, machine_times
 from specdemo.bench.surroundings import commit, peak_memory
 from specdemo.events import GreedyVerdict
 from specdemo.longwork import Work
@@ -39,7 +40,7 @@ class Suite:
     """What to run. contenders: the first is the baseline that the others are compared with. repeats: of everything.
 
     kept: runs that were measured before, which are not run again; `keep` is given every new one. `work` hears what is
-    being run, and how far that is. wall, processor: clocks.
+    being run, and how far that is. wall, processor, machine: clocks.
     """
 
     loaded: LoadedPair
@@ -52,6 +53,7 @@ class Suite:
     keep: Callable[[Measured], None] = lambda run: None
     wall: Callable[[], float] = time.perf_counter
     processor: Callable[[], float] = time.process_time
+    machine: Callable[[], tuple[float, float] | None] = machine_times
 
     def __post_init__(self) -> None:
         self.runs = Runs([contender.name for contender in self.contenders], [category for category, _ in self.prompts])
@@ -70,7 +72,7 @@ class Suite:
         ]
         waiting = [(done, *one) for done, one in enumerate(every) if not self.runs.has(one[0].name, *one[1:])]
         for contender in self.contenders if waiting else ():
-            self.work(f"warming up: {contender.name}", waiting[0][0] / len(every))
+            self.work(f"warming up: {contender.name}", None)
             self.runs.add(self._measured(contender, -1, 0, max_tokens=8))
         for done, contender, at, repeat in waiting:
             for again in range(_TRIES):
@@ -87,11 +89,10 @@ class Suite:
         """One text, in its warm-up that of the first prompt. Raises Interrupted where it was cut short."""
         prompt = self.prompts[max(at, 0)][1]
         settings = self._settings(prompt, **more)
-        began, computed = self.wall(), self.processor()
+        before = self._clocks()
         written = apart(contender.write, settings, self.work.stop)
-        wall, processor = self.wall() - began, self.processor() - computed
+        times = {name: clock - before[name] for name, clock in self._clocks().items()}
         self.work.check()  # what was cut short is no measurement
-        on_processor = self.loaded.target.device.type == "cpu"
         first = not more and repeat == 0 and contender is not self.contenders[0]
         return Measured(
             contender=contender.name,
@@ -99,10 +100,18 @@ class Suite:
             repeat=repeat,
             ids=written.ids,
             metrics=written.metrics,
-            wall=wall,
-            processor=processor if on_processor else None,
+            **times,
             verdict=self._compare(settings, at, written) if first and settings.temperature == 0 else None,
         )
+
+    def _clocks(self) -> dict[str, float]:
+        """The times of a `Measured`, of which those count that say something on this device."""
+        wall = {"wall": self.wall()}
+        if self.loaded.target.device.type != "cpu":
+            return wall
+        processor, whole = self.processor(), self.machine()
+        more = {} if whole is None else {"others": whole[0] - processor, "free": whole[1]}
+        return wall | {"processor": processor} | more
 
     def _compare(self, settings: Settings, at: int, written: Written) -> GreedyVerdict:
         ids = self.loaded.tokens.encode(settings.prompt, settings.chat)
@@ -135,6 +144,7 @@ class Suite:
             steps=dict(self.loaded.steps),
             rows=rows,
             disturbed=runs.disturbed(),
+            processor_share=self._share(runs),
             peak_memory=peak_memory(self.loaded.target.device),  # before the roofline's own buffer
             roofline=self._roofline(runs) if complete else None,
         )
@@ -151,6 +161,10 @@ class Suite:
             undrafted=dict(LaneMetrics.pooled(run.metrics for run in own).undrafted),
             disturbed=sum(disturbed),
         )
+
+    def _share(self, runs: Runs) -> float | None:
+        shares = [run.share for run in runs.of(self.contenders[0].name) if run.share is not None]
+        return statistics.median(shares) if shares else None
 
     def _roofline(self, runs: Runs) -> Roofline | None:
         plain = [run.metrics for run in runs.of(self.contenders[0].name) if not runs.disturbance(run)]

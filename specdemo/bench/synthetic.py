@@ -21,6 +21,7 @@ from specdemo.events import Machine, ModelInfo
 from specdemo.models.device import dtype_name, seconds_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
+from specdemo.models.progress import Progress, silent
 from specdemo.race import machine
 from specdemo.sampling import draw, probabilities, verify
 from specdemo.settings import SamplerSettings
@@ -98,14 +99,27 @@ class Synthetic(BaseModel):
 
 
 def run(
-    target_size: str, device: torch.device, dtype: torch.dtype, tokens: int = 128, alpha: float = 0.8, gamma: int = 4
+    target_size: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    tokens: int = 128,
+    alpha: float = 0.8,
+    gamma: int = 4,
+    say: Progress = silent,
 ) -> Synthetic:
     """Measure everything on one device; plain and speculative decoding in turn, medians of three."""
     room = _PROMPT + tokens + 2 * gamma + 20
     draft_size = "tiny" if target_size == "tiny" else "draft"
+    say("making random weights", 0.0)
     target, draft = (random_model(name, device, dtype, room) for name in (target_size, draft_size))
-    passes = {k: _pass_seconds(target, k) for k in range(1, 10)}
-    turns = [(_plain(target, tokens), *_speculative(target, draft, tokens, alpha, gamma)) for _ in range(_TURNS)]
+    passes = {}
+    for k in range(1, 10):
+        say(f"passes over {k} tokens", 0.1 + 0.03 * k)
+        passes[k] = _pass_seconds(target, k)
+    turns = []
+    for turn in range(_TURNS):
+        say(f"decoding, turn {turn + 1} of {_TURNS}", 0.4 + 0.6 * turn / _TURNS)
+        turns.append((_plain(target, tokens), *_speculative(target, draft, tokens, alpha, gamma)))
     plain, drafted = (statistics.median(turn[which] for turn in turns) for which in (0, 1))
     rounds = turns[0][2]
     return Synthetic(

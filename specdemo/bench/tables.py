@@ -50,7 +50,7 @@ def tables(report: Report, category: str) -> list[Table]:
     count = report.prompts.get(category, sum(report.prompts.values()))
     speed, reasons = Table(title=f"{category}: {count} prompts", title_justify="left"), Table()
     for table, columns in ((speed, _SPEED), (reasons, REASONS)):
-        table.add_column("contender", no_wrap=True)
+        table.add_column("contender")
         for name in columns:
             table.add_column(name, justify="right")
     reasons.add_column("texts against the baseline's")

@@ -70,7 +70,8 @@ def test_a_benchmark_survives_being_killed_and_stopped_and_is_continued(tmp_path
     for number in (signal.SIGINT, signal.SIGTERM):
         status, shown = stop_at(start(*bench, *endless, "--resume"), journal, kept + 8, number)
         assert status == 128 + number, shown
-        assert re.search(r"^0 %: warming up: baseline$", shown, re.MULTILINE), "a line of progress, though nobody looks"
+        assert re.search(r"^warming up: baseline$", shown, re.MULTILINE), "a line of progress, though nobody looks"
+        assert re.search(r"^\d+ %: repeat \d+ of 5000, prompt \d \(\w+\), ", shown, re.MULTILINE), shown
         assert "INCOMPLETE" in shown
         assert "speed-up over the baseline" in shown
         assert "with --resume goes on" in " ".join(shown.split())

@@ -11,7 +11,7 @@ import pytest
 from specdemo.bench.contenders import NEVER, Ours, Written, speculative
 from specdemo.bench.report import MARK, Report
 from specdemo.bench.runs import Runs
-from specdemo.bench.steady import Measured, Steadiness, pause
+from specdemo.bench.steady import Measured, Steadiness, machine_times, pause
 from specdemo.bench.suite import Suite
 from specdemo.bench.tables import speedup_lines
 from specdemo.decoding import baseline as decoding
@@ -55,6 +55,24 @@ def test_less_processor_time_than_usual_gives_another_program_away() -> None:
     assert [bool(reason) for reason in found] == [False, False, True, False]
     assert "processor time" in found[2]
     assert not any(verdicts(*(measured(plain(0.1), share=1.0, prompt=i) for i in range(3))))
+
+
+@pytest.mark.parametrize(("others", "free", "is_disturbed"), [(0.0, 0.1, False), (0.7, 0.0, True), (30.0, 30.0, False)])
+def test_other_programs_disturb_where_no_processor_is_free(others: float, free: float, is_disturbed: bool) -> None:
+    """All the time, too: every run of these is alike."""
+    run = measured(plain(0.1))
+    run = run.model_copy(update={"others": others * run.wall, "free": free * run.wall})
+    assert [bool(reason) for reason in verdicts(run, run)] == [is_disturbed] * 2
+
+
+def test_the_whole_machines_times_go_on_and_hold_this_process() -> None:
+    began, own = machine_times(), time.process_time()
+    if began is None:
+        pytest.skip("nobody counts them here")
+    while time.process_time() - own < 0.2:
+        pass
+    busy, _ = machine_times()
+    assert busy - began[0] > 0.1
 
 
 def test_on_a_gpu_processor_time_says_nothing_and_gaps_and_repeats_do() -> None:
@@ -145,7 +163,8 @@ class Clocks:
 def report(contenders: list, slow: set[int], repeats: int = 1) -> Report:
     clocks = Clocks(slow)
     prompts = [("code", "a b c a b"), ("code", "c c a")]
-    suite = Suite(tiny_pair(), contenders, prompts, SETTINGS, repeats, wall=clocks.wall, processor=clocks.processor)
+    suite = Suite(tiny_pair(), contenders, prompts, SETTINGS, repeats)
+    suite = replace(suite, wall=clocks.wall, processor=clocks.processor, machine=lambda: None)
     suite.run()
     return suite.report()
 
@@ -181,6 +200,7 @@ def test_a_planted_stall_moves_no_figure_and_is_told(monkeypatch: pytest.MonkeyP
     kept: list[Measured] = []
     contenders = [Ours("baseline", loaded), speculative(loaded, "prompt-lookup", 2)]
     suite = Suite(loaded, contenders, [("code", "a b c a b")], SETTINGS, 1, keep=kept.append)
+    suite = replace(suite, processor=suite.wall, machine=lambda: None)  # whatever else this machine is doing
     suite.run()
     found = suite.report()
     first, second, *_ = kept
