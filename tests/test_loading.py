@@ -22,8 +22,9 @@ from transformers import (
 )
 
 from specdemo.errors import UserError
-from specdemo.models import loading, wheel
+from specdemo.models import kept, loading, wheel
 from specdemo.models.device import choose_device, choose_dtype, cpu_quota
+from specdemo.models.files import STAMP
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.loading import LoadedPair, load_pair
 from specdemo.models.pairs import PAIRS, Pair, find_pair, own_pair, why_not
@@ -207,7 +208,7 @@ def finished(cache: Path) -> Path:
     folder.mkdir()
     save_file({"x": torch.zeros(10)}, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text("{}")
-    (folder / wheel._STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": wheel._sizes(folder)}))
+    (folder / STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": kept.sizes(folder)}))
     return folder
 
 
@@ -236,14 +237,14 @@ def test_a_finished_cache_is_used_without_any_download(cache: Path, monkeypatch:
         lambda folder: (folder / "model.safetensors").unlink(),
         lambda folder: (folder / "tokenizer.json").unlink(),
         lambda folder: (folder / "tokenizer.json").write_text(""),
-        lambda folder: (folder / wheel._STAMP).write_text("[]"),
+        lambda folder: (folder / STAMP).write_text("[]"),
     ],
     ids=["truncated", "foreign", "gone", "no tokenizer", "empty tokenizer", "stamp"],
 )
 def test_a_damaged_cache_is_made_again(cache: Path, damage, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(finished(cache))
     made = []
-    monkeypatch.setattr(wheel, "_make", lambda folder, cache, progress: made.append(folder))
+    monkeypatch.setattr(kept, "_make", lambda folder, sha256, make: made.append(folder))
     wheel.default_target()
     assert made
 
@@ -263,7 +264,7 @@ def test_a_foreign_file_from_the_index_is_refused_and_nothing_is_kept(
 
 def test_a_full_disk_is_noticed_before_and_during_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(cache)
-    monkeypatch.setattr(wheel.shutil, "disk_usage", lambda path: usage._replace(free=10_000_000))
+    monkeypatch.setattr(kept.shutil, "disk_usage", lambda path: usage._replace(free=10_000_000))
     with pytest.raises(UserError, match="disk is full: the default target needs 1 GB"):
         wheel.default_target()
     monkeypatch.undo()
@@ -272,7 +273,7 @@ def test_a_full_disk_is_noticed_before_and_during_the_work(cache: Path, monkeypa
     def run_out(*_) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(wheel, "_make", run_out)
+    monkeypatch.setattr(kept, "_make", run_out)
     with pytest.raises(UserError, match="disk is full"):
         wheel.default_target()
 
