@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +31,13 @@ _NAMES = {
 
 
 def write_gguf(
-    path: Path, model: PreTrainedModel, kind: str = "llama", more: Callable[[GGUFWriter], object] = lambda writer: None
+    path: Path,
+    model: PreTrainedModel,
+    kind: str = "llama",
+    more: Callable[[GGUFWriter], object] = lambda writer: None,
+    tokens: Sequence[str] = TOKENS,
 ) -> Path:
-    """A file with the model's weights and a vocabulary of eight tokens. more: adds what else it should hold."""
+    """A file with the model's weights and a vocabulary of a few tokens. more: adds what else it should hold."""
     config, writer = model.config, GGUFWriter(path, kind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_block_count(config.num_hidden_layers)
@@ -47,8 +51,8 @@ def write_gguf(
     writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([TokenType.CONTROL if id in _CONTROL else TokenType.NORMAL for id in range(len(TOKENS))])
+    writer.add_token_list(tokens)
+    writer.add_token_types([TokenType.CONTROL if id in _CONTROL else TokenType.NORMAL for id in range(len(tokens))])
     writer.add_token_merges(["a b"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)

@@ -7,6 +7,7 @@ another model's.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,7 @@ _ROPE_FACTORS = "rope_freqs.weight"  # where Llama 3 files keep by what each rot
 _ENDS = ("eos", "eot", "eom")
 _TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
 """What llama.cpp too takes for an end of text wherever it is a control token, since many files name but one."""
+_PADDING = re.compile(r"\[PAD\d+\]")  # what llama.cpp's converter calls rows without a token
 _CONTROL = 3  # the kind of token, as GGUF numbers them
 _DAMAGE = (ValueError, IndexError, KeyError, OverflowError, MemoryError, TypeError)  # what a torn file makes of parsing
 
@@ -121,6 +123,7 @@ def convert(gguf: Path, reader: GGUFReader, folder: Path) -> Path:
     config.save_pretrained(folder)
     GenerationConfig.from_model_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    _mend_tokenizer(folder / "tokenizer.json", len(_field(reader, "tokenizer.ggml.tokens")))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
@@ -159,8 +162,25 @@ def _ends(reader: GGUFReader) -> list[int]:
     """Every id that ends a text."""
     named = {_field(reader, f"tokenizer.ggml.{end}_token_id") for end in _ENDS} - {None}
     tokens, kinds = _field(reader, "tokenizer.ggml.tokens") or [], _field(reader, "tokenizer.ggml.token_type") or []
-    known = {id for id, (token, kind) in enumerate(zip(tokens, kinds)) if kind == _CONTROL and token in _TURN_ENDS}
+    known = {
+        id
+        for id, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == _CONTROL and token in _TURN_ENDS
+    }
     return sorted(named | known)
+
+
+def _mend_tokenizer(file: Path, tokens: int) -> None:
+    """Take out tokens that are none: those that transformers' class adds to the file's, and the file's own padding.
+
+    A vocabulary is padded to the rows of the embedding, so models of one family would seem to have different ones.
+    """
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < tokens]
+    vocab = content["model"]["vocab"]
+    if isinstance(vocab, dict):
+        content["model"]["vocab"] = {token: id for token, id in vocab.items() if not _PADDING.fullmatch(token)}
+    file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def _set_rope(gguf: Path, reader: GGUFReader, kind: str, config: PreTrainedConfig) -> None:

@@ -13,7 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from specdemo.errors import UserError
 from specdemo.models import gguf, kept
 from specdemo.models.files import sha256_of
-from tests.gguf_files import write_gguf
+from tests.gguf_files import TOKENS, write_gguf
 from tests.test_loading import load, save_model
 from tests.tiny import Tiny
 
@@ -56,6 +56,14 @@ def test_tokens_ends_of_text_and_chat_template_are_kept(tmp_path: Path) -> None:
     assert tokens.encode("a</s>", chat=True)[-1] == 6
     assert tokens.tokenizer.encode("a<|eot_id|>") == [2, 7]
     assert tokens.eos_ids == {1, 7}  # the token that the file names, and the one that ends a turn
+
+
+def test_padding_is_no_part_of_the_vocabulary(tmp_path: Path) -> None:
+    """Neither the file's nor what transformers' tokenizers add: models of a family differ in it."""
+    padded = write_gguf(tmp_path / "t.gguf", Tiny(12, 1).oracle, tokens=[*TOKENS, *(f"[PAD{i}]" for i in range(8, 12))])
+    loaded = load(padded, write_gguf(tmp_path / "d.gguf", Tiny(8, 2).oracle))
+    assert loaded.target.vocab_size == loaded.draft.vocab_size == 8
+    assert set(loaded.tokens.tokenizer.get_vocab()) == set(TOKENS)
 
 
 def test_a_folder_that_holds_one_is_that_file(tmp_path: Path) -> None:
@@ -114,7 +122,7 @@ def test_scaled_positions_are_read(tmp_path: Path, scaling: str) -> None:
         (lambda writer: writer.add_string("llama.rope.scaling.type", "longrope"), "scales its rotary positions"),
         (lambda writer: writer.add_tensor("rope_freqs.weight", np.full(4, 3, np.float32)), "by factors of its own"),
         (lambda writer: writer.add_tensor("blk.0.attn_q.bias", np.ones(16, np.float32)), "of which transformers reads"),
-        (lambda writer: writer.add_uint16("split.count", 3), "one of 3 parts .* llama-gguf-split --merge"),
+        (lambda writer: writer.add_uint16("split.count", 3), "one of 3 parts .*llama-gguf-split --merge"),
     ],
     ids=["long rope", "own factors", "unknown weights", "split"],
 )
