@@ -42,7 +42,7 @@ def save_model(folder: Path, words: list[str] = WORDS, rows: int = 8, seed: int 
     return folder
 
 
-def load(target: Path, draft: Path | None = None) -> LoadedPair:
+def load(target: Path | str, draft: Path | None = None) -> LoadedPair:
     return load_pair(Pair("own", "own", str(target), str(draft) if draft else None), CPU, torch.float32)
 
 
@@ -164,6 +164,52 @@ def test_a_source_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="check its spelling and the network"):
         load(Path("nobody/no-such-model"))
+
+
+def test_a_mistyped_path_is_told_from_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (
+        "~/no-such-model",
+        "./models/nothing",
+        str(tmp_path / "models" / "nothing"),
+        "a/b/c",
+        "no such folder",
+    ):
+        with pytest.raises(UserError, match="There is no file or folder"):
+            load(path)
+        assert not own_pair(path, None).on_hub
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="There is no file or folder models/nothing here, and the hub gave no model"):
+        load("models/nothing")
+    assert "needs models/nothing: not a path here" in why_not(own_pair("models/nothing", None), 1, 4, hub_offline=True)
+
+
+def test_a_folder_below_home_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_model(tmp_path / "model")
+    pair = own_pair("~/model", "~/model")
+    assert (pair.label, pair.on_hub) == ("model ← model", False)
+    assert why_not(pair, 1, 4, hub_offline=True) == ""
+    assert load("~/model").target.info.name == "model"
+    monkeypatch.chdir(tmp_path / "model")
+    assert load(".").target.info.name == "model"
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"specdemo": 3}', '{"specdemo": {}}', '{"model_type": "no-such"}'])
+def test_a_drafts_broken_config_is_explained(tmp_path: Path, config: str) -> None:
+    target, draft = save_model(tmp_path / "target"), save_model(tmp_path / "draft", seed=2)
+    (draft / "config.json").write_text(config)
+    with pytest.raises(UserError, match="draft"):
+        load(target, draft)
+
+
+def test_code_beside_a_model_is_never_run(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "own-code")
+    (folder / "code.py").write_text("raise SystemExit")
+    for name, auto in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
+        content = json.loads((folder / name).read_text()) | {"auto_map": {auto: "code.Own"}, "model_type": "own"}
+        (folder / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="own-code could not be loaded"):
+        load(folder)
 
 
 def test_pairs_that_do_not_fit_say_so() -> None:
