@@ -13,6 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from specdemo.errors import UserError
 from specdemo.models import gguf, kept
 from specdemo.models.files import sha256_of
+from specdemo.training.target import load_target
 from tests.gguf_files import TOKENS, write_gguf
 from tests.test_loading import load, save_model
 from tests.tiny import Tiny
@@ -74,6 +75,11 @@ def test_a_folder_that_holds_one_is_that_file(tmp_path: Path) -> None:
     assert load(folder).target.info.sha256 == sha256_of(file)
     save_model(folder)
     assert load(folder).target.info.sha256 == sha256_of(folder / "model.safetensors")
+
+
+def test_a_file_can_be_trained_for(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle)
+    assert load_target(str(file), "cpu").sha256 == load(file).target.info.sha256
 
 
 def test_a_file_is_converted_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
