@@ -49,11 +49,7 @@ _LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 _LEAN_ROPES = ("default", "linear", "llama3", "yarn")
 _STATES = {"conv", "linear_attention", "mamba", "hybrid", "hybrid_sliding"}  # kinds of layers that keep one
 _FAULTS = (OSError, ValueError, TypeError, AttributeError, IndexError, AssertionError)
-_FAULTS += (
-    RuntimeError,
-    ImportError,
-    StrictDataclassError,
-)  # shapes that clash, a package to install, values in configs
+_FAULTS += (RuntimeError, ImportError, StrictDataclassError)  # clashing shapes, a package to install, a config's values
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 
