@@ -77,7 +77,7 @@ def test_a_broken_model_is_explained_and_the_next_pair_works(host: Host, tmp_pat
     broken = Host(str(tmp_path / "nothing-here"), device="cpu")
     broken.prepare(broken.first_pair)
     wait(broken)
-    assert "no config.json" in broken.status().error
+    assert "There is no file or folder" in broken.status().error
     with pytest.raises(UserError, match="not loaded yet"):
         next(broken.race(settings(), threading.Event()))
     save_model(tmp_path / "nothing-here")

@@ -22,8 +22,9 @@ from transformers import (
 )
 
 from specdemo.errors import UserError
-from specdemo.models import loading, wheel
+from specdemo.models import kept, loading, wheel
 from specdemo.models.device import choose_device, choose_dtype, cpu_quota
+from specdemo.models.files import STAMP
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.loading import LoadedPair, load_pair
 from specdemo.models.pairs import PAIRS, Pair, find_pair, own_pair, why_not
@@ -41,7 +42,7 @@ def save_model(folder: Path, words: list[str] = WORDS, rows: int = 8, seed: int 
     return folder
 
 
-def load(target: Path, draft: Path | None = None) -> LoadedPair:
+def load(target: Path | str, draft: Path | None = None) -> LoadedPair:
     return load_pair(Pair("own", "own", str(target), str(draft) if draft else None), CPU, torch.float32)
 
 
@@ -131,7 +132,7 @@ def test_the_built_in_draft_is_refused_for_another_vocabulary(tmp_path: Path) ->
         (lambda folder: (folder / "model.safetensors").write_bytes(b"not a model at all"), "damaged or cut short"),
         (lambda folder: (folder / "config.json").write_text("{"), "could not be loaded"),
         (lambda folder: _drop(folder, "model.norm.weight"), "lacks 'model.norm.weight'"),
-        (lambda folder: _reshape(folder), "could not be loaded"),
+        (lambda folder: _reshape(folder), "may not belong together"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "files do not belong together"),
     ],
     ids=["no config", "no weights", "truncated", "foreign file", "broken config", "tensor missing", "shapes", "tokens"],
@@ -163,6 +164,52 @@ def test_a_source_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="check its spelling and the network"):
         load(Path("nobody/no-such-model"))
+
+
+def test_a_mistyped_path_is_told_from_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (
+        "~/no-such-model",
+        "./models/nothing",
+        str(tmp_path / "models" / "nothing"),
+        "a/b/c",
+        "no such folder",
+    ):
+        with pytest.raises(UserError, match="There is no file or folder"):
+            load(path)
+        assert not own_pair(path, None).on_hub
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="There is no file or folder models/nothing here, and the hub gave no model"):
+        load("models/nothing")
+    assert "needs models/nothing: not a path here" in why_not(own_pair("models/nothing", None), 1, 4, hub_offline=True)
+
+
+def test_a_folder_below_home_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_model(tmp_path / "model")
+    pair = own_pair("~/model", "~/model")
+    assert (pair.label, pair.on_hub) == ("model ← model", False)
+    assert why_not(pair, 1, 4, hub_offline=True) == ""
+    assert load("~/model").target.info.name == "model"
+    monkeypatch.chdir(tmp_path / "model")
+    assert load(".").target.info.name == "model"
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"specdemo": 3}', '{"specdemo": {}}', '{"model_type": "no-such"}'])
+def test_a_drafts_broken_config_is_explained(tmp_path: Path, config: str) -> None:
+    target, draft = save_model(tmp_path / "target"), save_model(tmp_path / "draft", seed=2)
+    (draft / "config.json").write_text(config)
+    with pytest.raises(UserError, match="draft"):
+        load(target, draft)
+
+
+def test_code_beside_a_model_is_never_run(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "own-code")
+    (folder / "code.py").write_text("raise SystemExit")
+    for name, auto in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
+        content = json.loads((folder / name).read_text()) | {"auto_map": {auto: "code.Own"}, "model_type": "own"}
+        (folder / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="own-code could not be loaded"):
+        load(folder)
 
 
 def test_pairs_that_do_not_fit_say_so() -> None:
@@ -207,7 +254,7 @@ def finished(cache: Path) -> Path:
     folder.mkdir()
     save_file({"x": torch.zeros(10)}, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text("{}")
-    (folder / wheel._STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": wheel._sizes(folder)}))
+    (folder / STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": kept.sizes(folder)}))
     return folder
 
 
@@ -236,14 +283,14 @@ def test_a_finished_cache_is_used_without_any_download(cache: Path, monkeypatch:
         lambda folder: (folder / "model.safetensors").unlink(),
         lambda folder: (folder / "tokenizer.json").unlink(),
         lambda folder: (folder / "tokenizer.json").write_text(""),
-        lambda folder: (folder / wheel._STAMP).write_text("[]"),
+        lambda folder: (folder / STAMP).write_text("[]"),
     ],
     ids=["truncated", "foreign", "gone", "no tokenizer", "empty tokenizer", "stamp"],
 )
 def test_a_damaged_cache_is_made_again(cache: Path, damage, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(finished(cache))
     made = []
-    monkeypatch.setattr(wheel, "_make", lambda folder, cache, progress: made.append(folder))
+    monkeypatch.setattr(kept, "_make", lambda folder, sha256, make: made.append(folder))
     wheel.default_target()
     assert made
 
@@ -263,7 +310,7 @@ def test_a_foreign_file_from_the_index_is_refused_and_nothing_is_kept(
 
 def test_a_full_disk_is_noticed_before_and_during_the_work(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(cache)
-    monkeypatch.setattr(wheel.shutil, "disk_usage", lambda path: usage._replace(free=10_000_000))
+    monkeypatch.setattr(kept.shutil, "disk_usage", lambda path: usage._replace(free=10_000_000))
     with pytest.raises(UserError, match="disk is full: the default target needs 1 GB"):
         wheel.default_target()
     monkeypatch.undo()
@@ -272,7 +319,7 @@ def test_a_full_disk_is_noticed_before_and_during_the_work(cache: Path, monkeypa
     def run_out(*_) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(wheel, "_make", run_out)
+    monkeypatch.setattr(kept, "_make", run_out)
     with pytest.raises(UserError, match="disk is full"):
         wheel.default_target()
 

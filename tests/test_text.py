@@ -105,6 +105,21 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocab, unk_token=words[0])))
 
 
+@pytest.mark.parametrize("template", ["$A </s>", "<s> $A </s>", "<s> $A", "$A"])
+def test_only_what_a_tokenizer_puts_before_a_text_begins_a_prompt(template: str) -> None:
+    """A tokenizer that ends every text, too, would have the prompt begin with that end."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = word_tokenizer(["<s>", "</s>", "a", "b"])
+    ids = [("<s>", 0), ("</s>", 1)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
+    tokens = Tokens.of(tokenizer)
+    expected = [0, 3] if template.startswith("<s>") else [3]
+    assert tokens.encode("b", chat=False) == expected
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    assert tokens.encode("b", chat=True) == [3]  # a template says itself how a text begins
+
+
 def test_another_vocabulary_is_refused_with_an_example() -> None:
     with pytest.raises(UserError, match="2 tokens differ, for example 'b'"):
         require_same(word_tokenizer(["a", "b", "c"]), word_tokenizer(["a", "c", "b"]))

@@ -12,8 +12,11 @@ from torch import Tensor
 from specdemo.errors import UserError
 
 HEAD_KINDS = ("eagle", "medusa")
+STAMP = "source.json"
+"""Beside weights that were converted: which file they were made from."""
 
 _BLOCK = 1 << 20
+_INDEX = "model.safetensors.index.json"
 
 
 def sha256_of(*files: Path) -> str:
@@ -34,14 +37,27 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds a model in safetensors."""
+    return any((folder / name).is_file() for name in ("model.safetensors", _INDEX))
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that make up the model: those of its index, or the one of that name. Others may lie beside them."""
-    index = folder / "model.safetensors.index.json"
+    index = folder / _INDEX
     if index.is_file():
         return sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
     if not (folder / "model.safetensors").is_file():
         raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
     return [folder / "model.safetensors"]
+
+
+def weights_sha256(folder: Path) -> str:
+    """What a model folder's weights are known by: the file that they were converted from, else their own bytes."""
+    try:
+        return json.loads((folder / STAMP).read_text(encoding="utf-8"))["gguf_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return sha256_of(*weight_files(folder))
 
 
 def kind_of(folder: Path) -> str:

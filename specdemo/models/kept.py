@@ -1,56 +1,92 @@
-"""What was measured on this machine once and need not be again: it takes seconds, and differs a little every time.
-
-Kept in the cache folder, a file for each kind of machine (processor, threads, torch), so that a cache that travels with
-a container or a home directory brings nobody else's figures along. A folder that cannot be written keeps nothing.
-"""
+"""Folders that are made once and kept in the cache: by one process at a time, swapped in whole or not at all."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
+import errno
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
+from platformdirs import user_cache_dir
+from safetensors import SafetensorError
 
-from specdemo.models.device import processor_name
-from specdemo.models.wheel import cache_folder
+from specdemo.errors import UserError
+from specdemo.models.files import STAMP
 
-_WAIT = 5.0  # seconds for another process that is writing
-
-
-def recall(name: str) -> Any | None:
-    """What was kept under a name, None where nothing is."""
-    return _read().get(name)
+_WORK = "making-"  # prefix of the folders that downloads and conversions happen in
 
 
-def keep(name: str, value: Any) -> None:
-    """Keep something that JSON can hold, for this process and later ones."""
-    file = _file()
-    with contextlib.suppress(OSError, Timeout):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{file}.lock", timeout=_WAIT):
-            unfinished = file.with_suffix(".tmp")
-            unfinished.write_text(json.dumps({**_machine(), "measured": _read() | {name: value}}, indent=1))
-            os.replace(unfinished, file)
+def cache_folder() -> Path:
+    """Where downloads and conversions live: $SPECDEMO_CACHE, else the user's cache directory."""
+    return Path(os.environ.get("SPECDEMO_CACHE") or user_cache_dir("specdemo", appauthor=False))
 
 
-def _read() -> dict[str, Any]:
+def keep(name: str, sha256: str, what: str, needed_bytes: int, make: Callable[[Path], Path]) -> Path:
+    """The model folder of that name in the cache, made the first time and where it is damaged.
+
+    Args:
+        sha256: of the GGUF file that it is made from; a folder that was made from another is made again.
+        what, needed_bytes: who needs how much room while it is made, for the message about a full disk.
+        make: gets an empty folder to work in and returns the finished one in there.
+    Raises UserError where the cache cannot be written or the disk is full.
+    """
+    if found := find(name, sha256):
+        return found
+    cache = cache_folder()
+    folder = cache / name
     try:
-        found = json.loads(_file().read_text())
-        return found["measured"] if all(found[key] == value for key, value in _machine().items()) else {}
-    except (OSError, ValueError, KeyError, TypeError):  # nothing there, or nothing that can be used
-        return {}
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / f"{name}.lock"):
+            if not find(name, sha256):  # another process may have made it while this one waited
+                if shutil.disk_usage(cache).free < needed_bytes:
+                    raise UserError(_no_room(cache, what, needed_bytes))
+                _make(folder, sha256, make)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise UserError(_no_room(cache, what, needed_bytes)) from error
+        raise UserError(f"The cache folder {cache} cannot be used ({error.strerror}). Set SPECDEMO_CACHE.") from error
+    except SafetensorError as error:  # what writing the weights raises on a full disk
+        raise UserError(_no_room(cache, what, needed_bytes)) from error
+    return folder
 
 
-def _machine() -> dict[str, Any]:
-    processor = processor_name(torch.device("cpu"))
-    return {"processor": processor, "threads": torch.get_num_threads(), "torch": torch.__version__}
+def _make(folder: Path, sha256: str, make: Callable[[Path], Path]) -> None:
+    prefix = f"{_WORK}{folder.name}-"
+    for leftover in folder.parent.glob(f"{prefix}*"):  # of a process that was killed; the lock is ours now
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as work:
+        made = make(Path(work))
+        # Written last: says what a finished folder was made from and how large its files are.
+        (made / STAMP).write_text(json.dumps({"gguf_sha256": sha256, "files": sizes(made)}))
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
 
 
-def _file() -> Path:
-    key = hashlib.sha256(json.dumps(_machine()).encode()).hexdigest()[:12]
-    return cache_folder() / f"machine-{key}.json"
+def find(name: str, sha256: str) -> Path | None:
+    """The kept folder of that name; None where it was not finished, a file changed its size, or it holds no weights."""
+    folder = cache_folder() / name
+    try:
+        stamp = json.loads((folder / STAMP).read_text())
+        whole = stamp["gguf_sha256"] == sha256 and stamp["files"] == sizes(folder)
+        with (folder / "model.safetensors").open("rb") as file:
+            return folder if whole and file.read(9)[8:] == b"{" else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Bytes of every file in a folder, but for the stamp's."""
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.name != STAMP}
+
+
+def _no_room(cache: Path, what: str, needed_bytes: int) -> str:
+    free = shutil.disk_usage(cache).free / 1e9
+    return (
+        f"The disk is full: {what} needs {max(1, needed_bytes / 1e9):.0f} GB in {cache}, {free:.1f} GB are free. "
+        "Make room or set SPECDEMO_CACHE to another disk."
+    )

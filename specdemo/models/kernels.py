@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel
 from torch import Tensor
 
-from specdemo.models.kept import keep, recall
+from specdemo.models.remembered import keep, recall
 
 Linear = Callable[[Tensor], Tensor]
 """x [..., in] -> [..., out]."""

@@ -44,6 +44,10 @@ class LeanModel:
         self.embedding = weights.take("model.embed_tokens.weight")
         self.is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self._output = self.embedding if self.is_tied else weights.take("lm_head.weight")
+        shape = (self.vocab_size, self.width)
+        if self.embedding.shape != shape or self._output.shape != shape:
+            found = " and ".join(str(tuple(part.shape)) for part in (self.embedding, self._output))
+            raise ValueError(f"embedding and output layer are {found}, where its config.json says {shape}.")
         self.head = linear(self._output)
         self.rotary = rotary_frequencies(config, self.heads.dim)
 

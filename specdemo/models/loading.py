@@ -10,9 +10,17 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+)
 from transformers.utils import logging as transformers_logging
 
 from specdemo.errors import UserError
@@ -20,17 +28,19 @@ from specdemo.events import ModelInfo
 from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
-from specdemo.models.files import kind_of, read_weights, sha256_of, weight_files
+from specdemo.models.files import kind_of, read_weights, weight_files, weights_sha256
+from specdemo.models.gguf import converted, gguf_of
 from specdemo.models.heads import Head, load_head, mismatch
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.measure import BUSY, Parts, measure, usual
-from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, head_folder
+from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, head_folder, local_path
+from specdemo.models.probe import probe
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
-from specdemo.models.tokens import Tokens, fingerprint, require_same
-from specdemo.models.transformers_runner import TransformersLanguageModel
-from specdemo.models.wheel import GGUF_SHA256, NAME, default_target
+from specdemo.models.tokens import Tokens, fingerprint, require_same, vocabulary_size
+from specdemo.models.transformers_runner import TransformersLanguageModel, context_length
+from specdemo.models.wheel import NAME, default_target
 from specdemo.settings import MAX_GAMMA
 
 BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
@@ -38,6 +48,9 @@ BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.jinja"]  # other formats can run code when they are opened
 _LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 _LEAN_ROPES = ("default", "linear", "llama3", "yarn")
+_STATES = {"conv", "linear_attention", "mamba", "hybrid", "hybrid_sliding"}  # kinds of layers that keep one
+_FAULTS = (OSError, ValueError, TypeError, AttributeError, IndexError, AssertionError)
+_FAULTS += (RuntimeError, ImportError, StrictDataclassError)  # clashing shapes, a package to install, a config's values
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 
 
@@ -85,18 +98,23 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
         torch.cuda.set_device(device)  # streams, events and graphs are made on the current one
     target_name, target_folder = resolve(pair.target, progress)
     progress(f"Loading {target_name}", None)
-    with _explained(target_name):
-        tokenizer = AutoTokenizer.from_pretrained(target_folder)
+    tokenizer = _load_tokenizer(target_name, target_folder)
     target, config, generation = _load(target_name, target_folder, tokenizer, device, dtype)
     draft = None
     if pair.draft:
         draft_name, draft_folder = resolve(pair.draft, progress)
         progress(f"Loading {draft_name}", None)
         draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
+    for model, source in ((target, pair.target), (draft, pair.draft)):
+        if model and source not in (BUILT_IN_TARGET, BUILT_IN_DRAFT):
+            progress(f"Trying {model.info.name}", None)
+            with _explained(model.info.name):
+                probe(model)
     store = load_datastore(BUILT_IN_DRAFT_FOLDER / "text") if pair.has_store else None
     folders = [head_folder(source) for source in pair.heads]
     heads = {kind_of(folder): load_head(folder, target, dtype) for folder in folders}
-    warnings = tuple(text for folder in folders if (text := mismatch(folder, target)))
+    found = (_shortened(target, config), *(mismatch(folder, target) for folder in folders))
+    warnings = tuple(text for text in found if text)
     tokens = Tokens.of(tokenizer, config, generation)
     loaded = LoadedPair(pair, tokens, target, draft, store=store, heads=heads, warnings=warnings)
     with _explained(pair.label):
@@ -136,53 +154,132 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
 
 
 def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
-    """A name for people and the folder to read, downloaded first where it is on the hub."""
+    """A name for people and the folder to read: downloaded first where it is on the hub, converted where it is GGUF.
+
+    Raises UserError for a source that is nowhere or holds no model.
+    """
     if source == BUILT_IN_TARGET:
         return NAME, str(default_target(progress))
     if source == BUILT_IN_DRAFT:
         return "the built-in draft", str(BUILT_IN_DRAFT_FOLDER)
-    if source.startswith((".", "/", "~")) or Path(source).is_dir():
-        folder = Path(source).expanduser()
-        if not (folder / "config.json").is_file():
-            raise UserError(f"{source} is no model folder: it has no config.json. Give a folder or a hub id.")
-        return folder.name, str(folder)
+    path = local_path(source)
+    if path is None:
+        return source, str(_fetched(source, progress))
+    if not path.exists():
+        raise UserError(
+            f"There is no file or folder {source}. Check its spelling, or give a hub id such as OWNER/NAME."
+        )
+    if gguf := gguf_of(path):
+        return gguf.stem, str(converted(gguf, progress))
+    if not (path / "config.json").is_file():
+        raise UserError(
+            f"{source} is no model folder: it has no config.json and no GGUF file. Give a folder, a .gguf file or a "
+            "hub id."
+        )
+    return path.resolve().name, str(path)
+
+
+def _fetched(source: str, progress: Progress) -> Path:
     progress(f"Fetching {source} from the hub", None)
-    with _explained(source):
-        return source, snapshot_download(source, allow_patterns=_WANTED, ignore_patterns=["consolidated*"])
+    try:
+        folder = Path(snapshot_download(source, allow_patterns=_WANTED, ignore_patterns=["consolidated*"]))
+    except (OSError, ValueError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"There is no file or folder {source} here, and the hub gave no model of that name: {first} If it is a hub "
+            "id, check its spelling and the network; if it is a path, check that it is there."
+        ) from error
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"{source} on the hub has no config.json, so it is no model in safetensors. If it holds GGUF files, "
+            "download the one you want and give its path."
+        )
+    return folder
+
+
+def _load_tokenizer(name: str, source: str):
+    with _explained(name):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
 def _load(
     name: str, source: str, tokenizer, device: torch.device, dtype: torch.dtype
 ) -> tuple[LanguageModel, PreTrainedConfig, GenerationConfig | None]:
     with _explained(name):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        _require_decoder(name, config)
         try:
             generation = GenerationConfig.from_pretrained(source)
         except OSError:  # optional
             generation = None
-        vocab_size = min(config.get_text_config().vocab_size, len(tokenizer))
+        vocab_size, rows = vocabulary_size(tokenizer), config.get_text_config().vocab_size
+        if vocab_size > rows:
+            raise UserError(
+                f"{name} has {rows:,} rows in its embedding, too few for its tokenizer's ids, which go up to "
+                f"{vocab_size - 1:,}: they do not belong together. Fetch both from one place."
+            )
         if is_lean(config) and _fits(Path(source), device):
             weights = read_weights(Path(source))
             info = _info(name, source, _parameters(weights), dtype)
             return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, vocab_size), config, generation
-        placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **placed).eval()
-        if getattr(model, "_is_stateful", False):
-            raise UserError(f"{name} keeps a state that cannot be rolled back, so drafts cannot be verified with it.")
-        if not placed:
-            model = model.to(device)
+        model = _load_by_transformers(name, source, device, dtype)
         info = _info(name, source, model.num_parameters(), dtype)
         return TransformersLanguageModel(model, info, vocab_size), config, generation
 
 
+def _require_decoder(name: str, config: PreTrainedConfig) -> None:
+    """Raises UserError for what does not write texts token by token, or could not take tokens back."""
+    reads_both_ways = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+    if config.is_encoder_decoder or reads_both_ways:
+        raise UserError(
+            f"{name} ({config.model_type}) is an encoder, no causal language model: it does not write texts token by "
+            "token. Choose one that does."
+        )
+    if _STATES & set(getattr(config.get_text_config(), "layer_types", None) or ()):
+        raise UserError(_stateful(name))
+
+
+def _stateful(name: str) -> str:
+    return (
+        f"{name} keeps a state that cannot be rolled back, so drafts cannot be verified with it. Choose another model."
+    )
+
+
+def _load_by_transformers(name: str, source: str, device: torch.device, dtype: torch.dtype):
+    """Raises UserError where weights are missing: transformers would go on with random ones."""
+    weight_files(Path(source))
+    placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        source, dtype=dtype, trust_remote_code=False, output_loading_info=True, **placed
+    )
+    if getattr(model, "_is_stateful", False):
+        raise UserError(_stateful(name))
+    if missing := sorted(loading["missing_keys"]):
+        raise UserError(
+            f"{name} lacks {len(missing)} of its weights, among them {missing[0]}: its files do not belong together. "
+            "Fetch them again."
+        )
+    return model.eval() if placed else model.eval().to(device)
+
+
+def _shortened(target: LanguageModel, config: PreTrainedConfig) -> str:
+    """A sentence where less of a target's context is used than its config promises, else empty."""
+    promised = context_length(config.get_text_config())
+    if isinstance(target, LeanLanguageModel) or target.max_length >= promised:
+        return ""
+    return (
+        f"{target.info.name} reads {target.max_length:,} tokens here, prompt and answer together, instead of "
+        f"{promised:,}: beyond them it rotates all positions anew, and nothing that is cached would be right."
+    )
+
+
 def _load_draft(name: str, source: str, target_tokenizer, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     """A draft model: one with a reduced vocabulary made by this project, or any model of the same tokenizer."""
-    if (Path(source) / "config.json").is_file():
-        config = json.loads((Path(source) / "config.json").read_text())
-        if "specdemo" in config:
-            return _load_reduced(name, Path(source), config["specdemo"], target_tokenizer, device, dtype)
     with _explained(name):
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        card = json.loads((Path(source) / "config.json").read_text(encoding="utf-8")).get("specdemo")
+    if card is not None:
+        return _load_reduced(name, Path(source), card, target_tokenizer, device, dtype)
+    tokenizer = _load_tokenizer(name, source)
     require_same(target_tokenizer, tokenizer)
     return _load(name, source, tokenizer, device, dtype)[0]
 
@@ -190,7 +287,9 @@ def _load_draft(name: str, source: str, target_tokenizer, device: torch.device, 
 def _load_reduced(
     name: str, folder: Path, card: dict, target_tokenizer, device: torch.device, dtype: torch.dtype
 ) -> LanguageModel:
-    if card.get("vocabulary_sha256") != fingerprint(target_tokenizer):
+    with _explained(name):
+        vocabulary = card.get("vocabulary_sha256")
+    if vocabulary != fingerprint(target_tokenizer):
         raise UserError(
             f"{name} was trained for another vocabulary than this target's. Choose a draft of the target's family, "
             "or train one: python -m specdemo train draft --help"
@@ -224,8 +323,7 @@ def _parameters(weights: dict[str, Tensor]) -> int:
 def _info(name: str, source: str, parameters: int, dtype: torch.dtype) -> ModelInfo:
     if Path(source).parent.name == "snapshots":  # the hub's cache: the folder is named by the commit
         return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), revision=Path(source).name)
-    sha256 = GGUF_SHA256 if name == NAME else sha256_of(*weight_files(Path(source)))
-    return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=sha256)
+    return ModelInfo(name=name, parameters=parameters, dtype=dtype_name(dtype), sha256=weights_sha256(Path(source)))
 
 
 @contextmanager
@@ -239,7 +337,7 @@ def _explained(name: str) -> Iterator[None]:
         raise UserError(f"{name} lacks {error}: its files do not belong together. Fetch them again.") from error
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # RuntimeError: shapes that clash
+    except _FAULTS as error:
         first = str(error).strip().split("\n")[0]
         raise UserError(
             f"{name} could not be loaded: {first} If it is a hub id, check its spelling and the network; if it is a "

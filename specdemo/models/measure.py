@@ -2,7 +2,7 @@
 
 Everything is told in plain steps of the target, so every piece of work is timed beside such a step, again and again,
 in turn: a machine that is slower for a while is so for both, and the median forgets a stall. Where the ratios still
-scatter too much, usual figures are taken instead, and said to be. What was measured is kept (kept.py): loading again
+scatter too much, usual figures are taken instead, and said to be. What was measured is kept (remembered.py): loading again
 costs nothing, and the same seed gives the same draws, since how far to draft is decided by these figures.
 """
 
@@ -23,9 +23,9 @@ from specdemo.models.cache import KVCache
 from specdemo.models.costs import Costs
 from specdemo.models.device import processor_name, seconds_of
 from specdemo.models.heads import Head
-from specdemo.models.kept import keep, recall
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.medusa import MedusaHeads
+from specdemo.models.remembered import keep, recall
 from specdemo.models.runner import LanguageModel
 from specdemo.models.tree import ROOT, Tree
 from specdemo.sampling import draw, probabilities, verify

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from specdemo.models.files import kind_of
 
 BUILT_IN_TARGET = "built-in:target"
 BUILT_IN_DRAFT = "built-in:draft"
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _ASSETS = Path(__file__).parents[2] / "assets"
 BUILT_IN_HEADS = ("built-in:eagle", "built-in:medusa")
 DEFAULT_PAIR = "smollm2-135m"
@@ -55,8 +57,13 @@ class Pair:
 
     @property
     def on_hub(self) -> bool:
-        sources = (self.target, self.draft)
-        return any(source and not source.startswith("built-in:") and not os.path.isdir(source) for source in sources)
+        return bool(self.hub_ids)
+
+    @property
+    def hub_ids(self) -> list[str]:
+        """The sources that are to be fetched from the hub."""
+        sources = [source for source in (self.target, self.draft) if source]
+        return [source for source in sources if not source.startswith("built-in:") and not local_path(source)]
 
 
 PAIRS: dict[str, Pair] = {
@@ -140,8 +147,15 @@ def own_pair(target: str | None, draft: str | None, heads: Sequence[str] = ()) -
     built_in: tuple[str, ...] = ()
     if target == BUILT_IN_TARGET:
         draft, built_in = draft or BUILT_IN_DRAFT, BUILT_IN_HEADS
-    names = [os.path.basename(source.rstrip("/")) for source in (target, draft, *heads) if source]
+    names = [os.path.basename(os.path.abspath(source)) for source in (target, draft, *heads) if source]
     return Pair(OWN_PAIR, " ← ".join(names), target, draft, heads=(*built_in, *heads))
+
+
+def local_path(source: str) -> Path | None:
+    """The path that a source is; None where it may be a hub id, which nothing here goes by."""
+    path = Path(os.path.expanduser(source))
+    looks_like_one = source.startswith((".", "~")) or source.endswith(".gguf") or not _HUB_ID.fullmatch(source)
+    return path if looks_like_one or path.exists() else None
 
 
 def head_folder(source: str) -> Path:
@@ -164,5 +178,8 @@ def why_not(pair: Pair, free_bytes: int, bytes_per_parameter: int, hub_offline: 
     if needed > FIT * free_bytes:
         return f"needs {needed / 1e9:.0f} GB, {free_bytes / 1e9:.0f} GB are free"
     if pair.on_hub and hub_offline:
+        if pair.id == OWN_PAIR:
+            names = " and ".join(pair.hub_ids)
+            return f"needs {names}: not a path here, and the model hub is switched off (HF_HUB_OFFLINE)"
         return "needs the model hub, which is switched off (HF_HUB_OFFLINE)"
     return ""

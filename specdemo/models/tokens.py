@@ -6,11 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from jinja2 import TemplateError
 
 from specdemo.errors import UserError
 
+_SAMPLES = ("a", "0", "the", "\u3042")  # some text that a vocabulary has a token for
 _PLACEHOLDER = "\ue000prompt\ue000"  # private-use characters: no template and no prompt contains them
 
 
@@ -36,8 +38,7 @@ class Tokens:
         Text that looks like a control token stays text: a visitor who types <|im_end|> ends nothing.
         """
         if not (chat and self.tokenizer.chat_template):
-            # A beginning-of-text token, where the tokenizer wants one, comes from encoding "nothing".
-            return [*self.tokenizer.encode(""), *self._plain(prompt)]
+            return [*self.beginning, *self._plain(prompt)]
         before, after = self._around()
         if not any(token in prompt for token in self.tokenizer.get_added_vocab()):
             return self.tokenizer.encode(before + prompt + after, add_special_tokens=False)
@@ -47,6 +48,16 @@ class Tokens:
             *self._plain(prompt),
             *encode(after, add_special_tokens=False),
         ]
+
+    @cached_property
+    def beginning(self) -> list[int]:
+        """What the tokenizer puts before every text: a beginning-of-text token, mostly. (Some put an end behind it.)"""
+        for sample in _SAMPLES:
+            framed, plain = self.tokenizer.encode(sample), self.tokenizer.encode(sample, add_special_tokens=False)
+            starts = range(len(framed) - len(plain) + 1)
+            if plain and (at := next((i for i in starts if framed[i : i + len(plain)] == plain), None)) is not None:
+                return framed[:at]
+        return []
 
     def _around(self) -> tuple[str, str]:
         """What the chat template puts before and behind a prompt."""
@@ -65,6 +76,12 @@ class Tokens:
 
     def _plain(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+
+def vocabulary_size(tokenizer) -> int:
+    """One more than the highest id of any token. Ids below it that no token has are the model's own business: it has
+    learned not to write them, and both lanes would write the same."""
+    return max(tokenizer.get_vocab().values()) + 1
 
 
 def fingerprint(tokenizer) -> str:

@@ -13,7 +13,8 @@ from transformers import DynamicCache
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
-from specdemo.models.tree import ROOT, Tree
+from specdemo.models.probe import agree_on_trees
+from specdemo.models.tree import Tree
 
 _NO_LIMIT = 1 << 20  # tokens; what a cache can hold is bounded by memory alone then
 
@@ -25,29 +26,22 @@ class TransformersLanguageModel:
         self.model, self.info = model, info
         self.device = model.device
         self.vocab_size, self.vocab_ids = vocab_size, None
-        self.depth = model.config.get_text_config().num_hidden_layers
-        self.max_length = _context_length(model.config.get_text_config())
+        config = model.config.get_text_config()
+        self.depth = config.num_hidden_layers
+        self.max_length = min(context_length(config), rotation_switch(config))
         # transformers renamed the argument; the old name warns and is to go.
         self.cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
     @cached_property
     def takes_trees(self) -> bool:
-        """Tried once: two equal nodes side by side must predict the same, and what one node alone predicts.
-
-        A mask from outside replaces a sliding window's own, and some models (ALiBi) take no such mask at all.
-        """
+        """Tried once. A mask from outside replaces a sliding window's own, and some models (ALiBi) take none at all."""
         text = self.model.config.get_text_config()
         if getattr(text, "sliding_window", None) and "sliding_attention" in getattr(text, "layer_types", ["?"]):
             return False
         try:
-            beside, alone = self.runner(4), self.runner(4)
-            for runner in (beside, alone):
-                runner.prefill([0])
-            both = beside.forward([0, 0], Tree((ROOT, ROOT)))
-            one = alone.forward([0])[0]
+            return agree_on_trees(self)
         except (ValueError, RuntimeError, TypeError, IndexError):
             return False
-        return all(torch.allclose(row, one, atol=0.05 * float(one.abs().max())) for row in both)
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.model.get_input_embeddings()(ids)
@@ -61,10 +55,27 @@ class TransformersLanguageModel:
         return TransformersRunner(self, min(capacity, self.max_length), batch, taps)
 
 
-def _context_length(config) -> int:
+def context_length(config) -> int:
     """Tokens that a model reads. Families name it differently, and some (ALiBi) know no limit."""
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
     return next((length for name in names if (length := getattr(config, name, None))), _NO_LIMIT)
+
+
+def rotation_switch(config) -> int:
+    """Tokens up to which positions are always rotated alike.
+
+    Longer texts rotate *all* positions otherwise where the config says "longrope" or "dynamic": keys that were cached
+    before are wrong then, of rolled back drafts as well as of plain text.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [
+        rope,
+        *(part for part in rope.values() if isinstance(part, dict)),
+    ]  # some families: one for a kind of layer
+    kinds = [kind for kind in kinds if kind.get("rope_type") in ("longrope", "dynamic")]
+    return min(
+        (kind.get("original_max_position_embeddings") or context_length(config) for kind in kinds), default=_NO_LIMIT
+    )
 
 
 class TransformersRunner:

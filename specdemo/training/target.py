@@ -11,11 +11,10 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
 from specdemo.errors import UserError
-from specdemo.models.files import read_weights, sha256_of, weight_files
+from specdemo.models.files import read_weights, weights_sha256
 from specdemo.models.lean import LeanModel
-from specdemo.models.loading import is_lean
-from specdemo.models.pairs import BUILT_IN_TARGET
-from specdemo.models.wheel import GGUF_SHA256, default_target
+from specdemo.models.loading import is_lean, resolve
+from specdemo.models.pairs import BUILT_IN_TARGET, local_path
 
 
 @dataclass(frozen=True)
@@ -33,20 +32,19 @@ class Target:
 
 
 def load_target(source: str, device: str) -> Target:
-    """Load the built-in target or a checkpoint folder (config.json, safetensors, tokenizer files).
+    """Load the built-in target, a checkpoint folder (config.json, safetensors, tokenizer files) or a GGUF file.
 
     Raises:
-        UserError: for what is no such folder, or of a family that the lean forward does not compute.
+        UserError: for what is none of them, or of a family that the lean forward does not compute.
     """
-    folder = default_target() if source == BUILT_IN_TARGET else Path(source).expanduser()
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{source} is no checkpoint folder: it has no config.json. Training takes folders, no hub ids.")
+    if source != BUILT_IN_TARGET and not local_path(source):
+        raise UserError(f"There is no folder {source}. Training takes folders and GGUF files, no hub ids.")
+    folder = Path(resolve(source)[1])
     config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     if not is_lean(config):
         raise UserError(f"{source} is no model of the lean forward pass (Llama, Mistral, Qwen2, Qwen3).")
     weights = {name: value.to(device) for name, value in read_weights(folder).items()}
-    sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else sha256_of(*weight_files(folder))
-    return Target(weights, config, tokenizer, sha256)
+    return Target(weights, config, tokenizer, weights_sha256(folder))
 
 
 def fast_dtype(device: str) -> torch.dtype:

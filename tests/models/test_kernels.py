@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specdemo.models import kept, kernels, layers
+from specdemo.models import kernels, layers, remembered
 from specdemo.models.kernels import KERNELS, Way, choose
 from specdemo.models.layers import linear
 
@@ -93,7 +93,7 @@ def test_a_shape_is_measured_once_for_a_machine(monkeypatch: pytest.MonkeyPatch)
     kernels.fastest.cache_clear()  # as in another process
     assert kernels.fastest(512, 600, False) == first
     assert len(calls) == 1
-    monkeypatch.setattr(kept, "processor_name", lambda device: "another one")
+    monkeypatch.setattr(remembered, "processor_name", lambda device: "another one")
     kernels.fastest.cache_clear()
     kernels.fastest(512, 600, False)
     assert len(calls) == 2
@@ -109,14 +109,14 @@ def test_measuring_times_every_kernel_at_every_length() -> None:
 def test_what_cannot_be_written_is_not_kept_and_hurts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "file" / "below"))
-    kept.keep("x", 1)
-    assert kept.recall("x") is None
+    remembered.keep("x", 1)
+    assert remembered.recall("x") is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"measured": 3}', "\x00"])
 def test_a_damaged_memory_is_made_again(content: str) -> None:
-    kept.keep("x", 1)
-    kept._file().write_text(content)
-    assert kept.recall("x") is None
-    kept.keep("x", 2)
-    assert kept.recall("x") == 2
+    remembered.keep("x", 1)
+    remembered._file().write_text(content)
+    assert remembered.recall("x") is None
+    remembered.keep("x", 2)
+    assert remembered.recall("x") == 2
