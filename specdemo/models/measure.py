@@ -2,8 +2,8 @@
 
 Everything is told in plain steps of the target, so every piece of work is timed beside such a step, again and again,
 in turn: a machine that is slower for a while is so for both, and the median forgets a stall. Where the ratios still
-scatter too much, usual figures are taken instead, and said to be. What was measured is kept (remembered.py): loading again
-costs nothing, and the same seed gives the same draws, since how far to draft is decided by these figures.
+scatter too much, usual figures are taken instead, and said to be. What was measured is remembered: loading again costs
+nothing, and the same seed gives the same draws, since how far to draft is decided by these figures.
 """
 
 from __future__ import annotations
