@@ -78,9 +78,9 @@ def serve(
 def run(
     prompt: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
     prompts: Annotated[Path | None, typer.Option(help='A file of {"category", "prompt"} lines instead.')] = None,
-    drafter: Drafter = "draft-model",
+    drafter: Drafter = "best",
     rival: Rival = "",
-    gamma: Gamma = "4",
+    gamma: Gamma = "auto",
     depth: Depth = 6,
     nodes: Nodes = 16,
     confidence: Confidence = 0.0,

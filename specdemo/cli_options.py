@@ -21,7 +21,7 @@ Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a 
 Head = Annotated[list[str] | None, typer.Option(help="Folder of an EAGLE or Medusa head; may be given twice.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
-Drafter = Annotated[str, typer.Option(help="A way to draft: draft-model, eagle, medusa, prompt-lookup, ...")]
+Drafter = Annotated[str, typer.Option(help="best is the pair's fastest; else draft-model, eagle, medusa, ...")]
 Rival = Annotated[str, typer.Option(help="The drafter of a third lane, to race the first one; none by default.")]
 Gamma = Annotated[str, typer.Option(help="Drafts a round, or auto.")]
 Depth = Annotated[int, typer.Option(help="Tokens from the text to the furthest node of a tree of drafts.")]

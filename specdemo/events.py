@@ -32,6 +32,18 @@ Lane = Literal["baseline", "speculative", "rival"]
 
 EndReason = Literal["eos", "max_tokens", "context", "stopped", "error"]
 
+NoDraft = Literal[
+    "draft_full", "draft_broken", "plain_faster", "no_match", "unsure", "no_node_pays", "no_room", "too_early"
+]
+"""Why a round of a lane that drafts had no draft.
+
+draft_full: the text is as long as the draft model can read. draft_broken: the drafter computed something that is no
+distribution (NaN, infinite logits) and is off for the rest of the run. plain_faster: gamma is chosen live, and plain
+decoding was expected to be faster. no_match: a lookup found nothing. unsure: the first token seemed too unlikely to
+survive. no_node_pays: no node of a tree was worth its time. no_room: one token was left to write, which is the
+target's own. too_early: there is no state of the target to draft from yet (a prompt of one token).
+"""
+
 
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,12 +95,15 @@ class Token(_Event):
 
 
 class Start(_Event):
-    """The decoder is about to read the prompt. `drafter` is None in the baseline; gamma 0 means chosen every round."""
+    """The decoder is about to read the prompt. `drafter` is None in the baseline; gamma 0 means chosen every round.
+    draft_context: tokens that the draft model can read, where the text may become longer.
+    """
 
     type: Literal["start"] = "start"
     prompt_tokens: int
     drafter: str | None = None
     gamma: int = 0
+    draft_context: int | None = None
 
 
 class Prefill(_Event):
@@ -117,9 +132,10 @@ class Draft(_Event):
 class Round(_Event):
     """One pass of the target: the drafts with their verdicts, then the token that the target itself added.
 
-    `final` is None only where an end-of-text among the accepted drafts ended the round. draft_steps: model calls of the
-    drafter, which may be one more than the drafts (None in traces that do not know). parents: of a tree, the index of
-    the draft behind which each stands, -1 for those directly behind the text; None for a chain.
+    `final` is None only where an end-of-text among the accepted drafts ended the round, or the lane ended in an error
+    behind them. draft_steps: model calls of the drafter, which may be one more than the drafts (None in traces that do
+    not know). parents: of a tree, the index of the draft behind which each stands, -1 for those directly behind the
+    text; None for a chain. no_draft: why nothing was drafted, or nothing that could be tested (None in the baseline).
     """
 
     type: Literal["round"] = "round"
@@ -129,6 +145,7 @@ class Round(_Event):
     final: Token | None
     draft_steps: int | None = None
     parents: list[int] | None = None
+    no_draft: NoDraft | None = None
     draft_seconds: float
     verify_seconds: float
     overhead_seconds: float
@@ -184,13 +201,15 @@ class Round(_Event):
 
 
 class End(_Event):
-    """The decoder has ended; after this nothing follows. `message` explains an error in a sentence."""
+    """The decoder has ended; after this nothing follows. `message` explains an error in a sentence, `model` names the
+    model whose logits for token number `tokens` were no distribution."""
 
     type: Literal["end"] = "end"
     reason: EndReason
     tokens: int
     clock: float
     message: str = ""
+    model: str = ""
 
 
 Event = Annotated[Start | Prefill | Draft | Round | End, Field(discriminator="type")]
@@ -224,7 +243,8 @@ class GreedyCheck(_Event):
 
     identical; near_tie: they part at `position`, where the baseline's two best logits lie `gap` apart, within the
     floating-point noise between batch shapes; different: they part with no tie to excuse it, which is a bug;
-    unchecked: temperature above 0, or a lane missing. Every lane is compared with the first one, the baseline where it
+    unchecked: temperature above 0, a lane missing or stopped, no token to compare, or no logits to judge by. Lanes that
+    ended in an error are compared as far as they came. Every lane is compared with the first one, the baseline where it
     runs; what is told is the worst that was found, and `lane` is the one in which (None in traces of two lanes).
     """
 

@@ -14,9 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from specdemo import theory
-from specdemo.events import End, Event, LaneEvent, Prefill, RaceEvent, Round
+from specdemo.events import End, Event, LaneEvent, NoDraft, Prefill, RaceEvent, Round, Start
 
 _P99_NEEDS = 100  # below this many gaps a 99th percentile is a maximum in disguise, so the maximum is given
+COMPARABLE = 12
+"""Tokens from which two lanes are compared: over a burst or two a ratio says where the lines were drawn, not who is
+faster."""
 _STEADY_SHARE = 0.8  # the last rounds before a limit are always shorter
 
 
@@ -48,6 +51,10 @@ class LaneMetrics:
     """(clock, tokens so far) after each round that emitted something."""
     gammas: Counter[int] = field(default_factory=Counter)
     """How many rounds had a draft of each length."""
+    undrafted: Counter[NoDraft] = field(default_factory=Counter)
+    """Rounds without a draft that was tested, by the reason."""
+    draft_context: int | None = None
+    """Tokens that the draft model can read, where that was said to be fewer than the text may have."""
     tree_rounds: int = 0
     tree_nodes: int = 0
     tree_depth: int = 0
@@ -63,12 +70,16 @@ class LaneMetrics:
             for name in _ADDITIVE:
                 setattr(whole, name, getattr(whole, name) + getattr(lane, name))
             whole.gammas.update(lane.gammas)
+            whole.undrafted.update(lane.undrafted)
+            whole.draft_context = lane.draft_context or whole.draft_context
         return whole
 
     def add(self, event: Event) -> None:
         if isinstance(event, (Prefill, End, Round)):
             self.clock = event.clock
-        if isinstance(event, Prefill):
+        if isinstance(event, Start):
+            self.draft_context = event.draft_context
+        elif isinstance(event, Prefill):
             self.prefill_seconds = event.clock
         elif isinstance(event, End):
             self.end = event
@@ -82,6 +93,8 @@ class LaneMetrics:
         self.drafted += len(event.drafted)
         self.draft_steps += len(event.drafted) if event.draft_steps is None else event.draft_steps
         self.gammas[len(event.drafted)] += 1
+        if event.no_draft:
+            self.undrafted[event.no_draft] += 1
         if event.parents is not None:
             self.tree_rounds += 1
             self.tree_nodes += len(event.drafted)

@@ -6,9 +6,10 @@ lanes have had the same time and the page shows the true relative speed, though 
 
 from __future__ import annotations
 
+import math
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
 from importlib.metadata import version
 
@@ -18,10 +19,11 @@ from specdemo.decoding.baseline import baseline
 from specdemo.decoding.gamma import Auto, Fixed, Policy
 from specdemo.decoding.request import Request
 from specdemo.decoding.speculative import speculative
-from specdemo.drafters import NEEDS, DraftJob, Kind, find_drafter
+from specdemo.drafters import NEEDS, DraftJob, Kind, best_drafter, find_drafter
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.errors import UserError
 from specdemo.events import (
+    End,
     Event,
     GreedyCheck,
     GreedyVerdict,
@@ -38,10 +40,10 @@ from specdemo.models.costs import Costs
 from specdemo.models.device import processor_name
 from specdemo.models.loading import LoadedPair
 from specdemo.models.runner import LanguageModel, chunks
-from specdemo.settings import Settings
+from specdemo.settings import BEST, Settings
 
 _PACKAGES = ("torch", "transformers", "gradio")
-_BADNESS: tuple[GreedyVerdict, ...] = ("identical", "near_tie", "different")
+_BADNESS: tuple[GreedyVerdict, ...] = ("identical", "unchecked", "near_tie", "different")
 _NOISE = {"fp32": 2e-3, "bf16": 0.25, "fp16": 0.05}
 """Logit gaps within which two batch shapes may disagree. Measured between one-token and batched passes: 2e-4 in fp32;
 the 16-bit formats have steps of 0.125 and 0.016 at logits between 16 and 32."""
@@ -53,6 +55,7 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
     Setting `stop` ends every lane before their next model call. Raises UserError for settings that this pair cannot
     serve. Closing the generator at any point leaves the models as they were.
     """
+    settings = resolved(loaded, settings)
     lanes = _lanes(loaded, settings, stop)
     used = {need for name in drafters(settings).values() for need in find_drafter(name).needs}
     trace = Trace(
@@ -65,13 +68,16 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
     )
     yield RaceStart(trace=trace)
     kept: dict[Lane, list[int]] = {lane: [] for lane in lanes}
+    failed: set[Lane] = set()
     for lane, event in interleave(lanes):
         if isinstance(event, Round):
             kept[lane] += [token.id for token in event.emitted]
+        if isinstance(event, End) and event.reason == "error":
+            failed.add(lane)
         yield LaneEvent(lane=lane, event=event)
     check = GreedyCheck(verdict="unchecked")
     if settings.temperature == 0 and len(kept) > 1 and not stop.is_set():
-        check = _worst(loaded.target, loaded.tokens.encode(settings.prompt, settings.chat), kept)
+        check = _worst(loaded.target, loaded.tokens.encode(settings.prompt, settings.chat), kept, failed)
     yield RaceEnd(check=check)
 
 
@@ -85,6 +91,13 @@ def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event
         if event.type == "end":
             del clocks[lane]
         yield lane, event
+
+
+def resolved(loaded: LoadedPair, settings: Settings) -> Settings:
+    """The settings with the drafter that `BEST` stands for."""
+    names = {"drafter": settings.drafter, "rival": settings.rival}
+    best = {lane: best_drafter(loaded.has) for lane, name in names.items() if name == BEST}
+    return settings.model_copy(update=best)
 
 
 def drafters(settings: Settings) -> dict[Lane, str]:
@@ -153,12 +166,21 @@ def _policy(kind: Kind, settings: Settings, costs: Costs) -> Policy:
     return Auto(costs) if settings.auto_gamma else Fixed(settings.gamma)
 
 
-def _worst(target: LanguageModel, prompt: list[int], texts: dict[Lane, list[int]]) -> GreedyCheck:
-    """Every lane's text compared with the first lane's; the worst verdict, and the shortest comparison of the best."""
+def _worst(
+    target: LanguageModel, prompt: list[int], texts: dict[Lane, list[int]], failed: Collection[Lane]
+) -> GreedyCheck:
+    """Every lane's text compared with the first lane's; the worst verdict, and the shortest comparison of the best.
+
+    A lane that failed has not ended its text: it is compared as far as it came.
+    """
     first, *others = texts
-    checks = [
-        compare_greedy(target, prompt, texts[first], texts[lane]).model_copy(update={"lane": lane}) for lane in others
-    ]
+    checks = []
+    for lane in others:
+        plain, other = texts[first], texts[lane]
+        if {first, lane} & set(failed):
+            common = min(len(plain), len(other))
+            plain, other = plain[:common], other[:common]
+        checks.append(compare_greedy(target, prompt, plain, other).model_copy(update={"lane": lane}))
     return min(checks, key=lambda check: (-_BADNESS.index(check.verdict), check.compared))
 
 
@@ -166,14 +188,15 @@ def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], s
     """Compare greedy texts; where they part, look whether the target was in two minds.
 
     The gap is between the two tokens' logits after a fresh prefill of the text that both lanes share. Texts that only
-    differ in where they end are different: both lanes have the same limits.
+    differ in where they end are different: both lanes have the same limits. Two texts without a token say nothing, and
+    neither do logits that are no numbers: unchecked.
     """
     common = min(len(plain), len(speculative))
     at = next((i for i in range(common) if plain[i] != speculative[i]), None)
     if at is None and len(plain) != len(speculative):
         return GreedyCheck(verdict="different", compared=common, position=common)
     if at is None:
-        return GreedyCheck(verdict="identical", compared=common)
+        return GreedyCheck(verdict="identical" if common else "unchecked", compared=common)
     context = [*prompt, *plain[:at]]
     runner = target.runner(len(context))
     for chunk in chunks(context[:-1]):
@@ -181,6 +204,8 @@ def compare_greedy(target: LanguageModel, prompt: list[int], plain: list[int], s
     logits = runner.forward(context[-1:])[0]
     # Measured from the best logit: a wrong token that happens to lie close to another wrong one is no tie.
     gap = float(logits.max() - logits[[plain[at], speculative[at]]].min())
+    if not math.isfinite(logits.max()):
+        return GreedyCheck(verdict="unchecked", compared=common, position=at)
     tie = gap <= _NOISE[target.info.dtype]
     return GreedyCheck(verdict="near_tie" if tie else "different", compared=common, position=at, gap=gap)
 

@@ -50,10 +50,15 @@ def probabilities(logits: Tensor, sampler: SamplerSettings) -> Tensor:
 
     Temperature first, then top-k, top-p and min-p, each on what the one before left over (transformers' order).
     Temperature 0 is the limit: all mass on the largest logit.
+
+    A row that is no distribution (a NaN or +inf in it, or nothing but -inf) comes out as NaN from end to end. What is
+    drawn from it means nothing, but it is a token, and the NaN beside it says so on the host: nobody has to ask before.
     """
     logits = logits.float()
     if sampler.temperature < _COLDEST:
-        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        best, at = logits.max(-1, keepdim=True)
+        nothing = best - best  # 0, and NaN where the largest logit is no number
+        return nothing.expand_as(logits).scatter(-1, at, nothing + 1)
     # Subtracting the maximum first keeps logits / temperature finite however small the temperature is.
     logits = (logits - logits.amax(-1, keepdim=True)) / sampler.temperature
     if 0 < sampler.top_k < logits.shape[-1]:
@@ -72,13 +77,15 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     # The first index whose cumulative mass exceeds u * total: a token of probability 0 can never be it.
     cumulative = probs.to(u.dtype).cumsum(-1)
     threshold = u.unsqueeze(-1) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    drawn = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    return drawn.clamp_max(probs.shape[-1] - 1)  # a row of NaN has no such index
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """norm(max(0, p - q)), [..., vocab]: what the target wants that the drafter did not offer (Chen et al., eq. 2).
 
-    Where p and q are numerically equal nothing is left over, and p itself is returned.
+    Where p and q are numerically equal nothing is left over, and p itself is returned; so it is where q is NaN, since
+    a draft drawn from it is refused with certainty.
     """
     excess = (p - q).clamp_min(0)
     total = excess.sum(-1, keepdim=True)
@@ -158,5 +165,5 @@ def _nucleus_floor(probs: Tensor, top_p: float) -> Tensor:
     if probs.is_cuda or bool((ranked.sum(-1) < top_p).any()):
         ranked = probs.sort(dim=-1, descending=True).values
     before = ranked.cumsum(-1) - ranked
-    last = (before < top_p).sum(-1, keepdim=True) - 1
+    last = ((before < top_p).sum(-1, keepdim=True) - 1).clamp_min(0)  # a row of NaN has no nucleus
     return ranked.gather(-1, last)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specdemo.errors import UserError
 
 Mode = Literal["race", "baseline", "speculative"]
 
 Acceptance = Literal["exact", "typical"]
+
+BEST = "best"
+"""The drafter that a pair is fastest with; which one that is, the race knows and its trace says."""
 
 MAX_GAMMA = 16
 MAX_DEPTH = 10
@@ -46,9 +49,11 @@ class SamplerSettings(BaseModel):
 class Settings(SamplerSettings):
     """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace.
 
-    rival: the drafter of a third lane, which races the first one's; empty for none, and none beside a baseline alone.
+    drafter: a name of the registry, or BEST. rival: the drafter of a third lane, which races the first one's; empty for
+    none, and none beside a baseline alone.
     The same drafter twice is allowed and shows nothing but the noise of the clocks: it proposes the same drafts.
-    gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py). confidence: a draft
+    gamma: drafts a round; with auto_gamma it is chosen round by round instead (decoding/gamma.py), as it is where
+    neither is given: whoever names a gamma alone wants that one. confidence: a draft
     ends where the chance that its next token survives looks smaller; 0 never ends it. depth, nodes: how far a tree of
     drafts reaches and how many a round verifies; with auto_gamma, at most. acceptance: typical is Medusa's rule, for
     trees, and changes the output distribution.
@@ -57,10 +62,10 @@ class Settings(SamplerSettings):
     prompt: Text
     chat: bool = True
     pair: Text = "smollm2-135m"
-    drafter: Text = "draft-model"
+    drafter: Text = BEST
     rival: Text = ""
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
-    auto_gamma: bool = False
+    auto_gamma: bool = True
     depth: int = Field(6, ge=1, le=MAX_DEPTH)
     nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
@@ -69,6 +74,13 @@ class Settings(SamplerSettings):
     seed: int = Field(0, ge=0, lt=2**63)
     mode: Mode = "race"
     record: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_the_gamma_given(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "gamma" in values and "auto_gamma" not in values:
+            return {**values, "auto_gamma": False}
+        return values
 
     @classmethod
     def checked(cls, **values: Any) -> Settings:

@@ -17,6 +17,7 @@ from specdemo.metrics import LaneMetrics, RaceMetrics
 from specdemo.models.loading import LoadedPair
 from specdemo.race import drafters, race
 from specdemo.settings import Settings
+from specdemo.ui.verdict import undrafted
 
 STYLES = {
     "accepted": "green underline",
@@ -36,7 +37,8 @@ def collect(loaded: LoadedPair, settings: Settings) -> tuple[Trace, RaceMetrics]
 
 
 def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
-    """The text of each lane that drafts in colours, refused drafts where they fell, and the numbers."""
+    """The text of each lane that drafts in colours, refused drafts where they fell, and the numbers; below, in which
+    rounds nothing was drafted and what went wrong."""
     racing = drafters(trace.settings)
     for lane, name in racing.items():
         if len(racing) > 1:
@@ -48,6 +50,17 @@ def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
         console.print(text)
     rows = [(name if len(racing) > 1 else "", _of(metrics, lane), trace) for lane, name in racing.items()]
     console.print(table(rows, by="drafter" if len(racing) > 1 else "category", mean_row=False))
+    _remarks(racing, [metrics], console)
+
+
+def _remarks(racing: dict[Lane, str], races: list[RaceMetrics], console: Console) -> None:
+    """What no table shows: where nothing was drafted, and the errors that lanes ended in."""
+    for lane, name in racing.items():
+        if told := undrafted(LaneMetrics.pooled(getattr(race, lane) for race in races)):
+            console.print(f"{name}: {told['en']}" if len(racing) > 1 else told["en"])
+    ends = [lane.end for race in races for lane in (race.baseline, race.speculative, race.rival) if lane.end]
+    for message in dict.fromkeys(end.message for end in ends if end.message):
+        console.print(message)
 
 
 def _of(metrics: RaceMetrics, lane: Lane) -> RaceMetrics:
@@ -65,6 +78,7 @@ def run_all(loaded: LoadedPair, base: dict, prompts: list[tuple[str, str]], cons
         made = table((category, _of(metrics, lane), trace) for category, trace, metrics in races)
         made.title = name if len(racing) > 1 else None
         console.print(made)
+    _remarks(racing, [metrics for _, _, metrics in races], console)
 
 
 def table(rows: Iterable[tuple[str, RaceMetrics, Trace]], by: str = "category", mean_row: bool = True) -> Table:

@@ -12,12 +12,12 @@ from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import LanguageModel
 
 
-def heads_for(target: LanguageModel) -> dict[str, Head]:
-    """One of each kind; the EAGLE head knows all of the target's tokens but the first."""
-    return {"eagle": eagle_head(target), "medusa": medusa_heads(target)}
+def heads_for(target: LanguageModel, broken: bool = False) -> dict[str, Head]:
+    """One of each kind; the EAGLE head knows all of the target's tokens but the first. broken: a row of NaN in each."""
+    return {"eagle": eagle_head(target, broken), "medusa": medusa_heads(target, broken=broken)}
 
 
-def eagle_head(target: LanguageModel) -> EagleHead:
+def eagle_head(target: LanguageModel, broken: bool = False) -> EagleHead:
     """Reads what enters layer 0 and what leaves the last norm."""
     width = target.embed(torch.zeros(1, dtype=torch.long, device=target.device)).shape[-1]
     config = LlamaConfig(
@@ -44,14 +44,18 @@ def eagle_head(target: LanguageModel) -> EagleHead:
     norms = ("midlayer.input_layernorm", "midlayer.hidden_norm", "midlayer.post_attention_layernorm", "norm")
     tensors = {f"{name}.weight": random(*shape) for name, shape in shapes.items()}
     tensors |= {f"{name}.weight": torch.ones(width) for name in norms}
+    if broken:
+        tensors["lm_head.weight"][1] = torch.nan
     tensors["d2t"] = torch.ones(known, dtype=torch.int32)
     return EagleHead(config, tensors, target, torch.float32)
 
 
-def medusa_heads(target: LanguageModel, heads: int = 3) -> MedusaHeads:
+def medusa_heads(target: LanguageModel, heads: int = 3, broken: bool = False) -> MedusaHeads:
     """Two residual blocks a head, and one output layer for all."""
     width, random = target.embed(torch.zeros(1, dtype=torch.long, device=target.device)).shape[-1], _Random(1)
     tensors: dict[str, Tensor] = {"lm_head.weight": random(target.vocab_size, width)}
+    if broken:
+        tensors["lm_head.weight"][1] = torch.nan
     tensors["d2t"] = torch.zeros(target.vocab_size, dtype=torch.int32)
     for head in range(heads):
         for block in range(2):

@@ -65,6 +65,14 @@ def test_a_tree_is_as_large_as_it_pays() -> None:
     assert grown(dear, unsure).rerank() == []
 
 
+def test_a_tree_grows_past_a_size_that_does_not_pay() -> None:
+    """Where a pass over two tokens costs what one over six does, one node is not worth it and two of them are."""
+    flat = TreeShape(2, 16, lambda steps, nodes: 1 + 0.01 * steps + 0.5 * min(1, nodes))
+    assert grown(flat, [0.45]).steps == 2
+    assert len(grown(flat, [0.45]).rerank()) == 2
+    assert grown(flat, [0.2]).rerank() == []
+
+
 def test_only_a_beam_is_expanded() -> None:
     growing = Growing(TreeShape(3, 64))
     first = growing.add([ROOT], [list(range(12))], [[1 / 12] * 12])
@@ -183,7 +191,7 @@ def test_heads_draft_behind_the_shortest_prompts(prompt: list[int]) -> None:
 class Says:
     """Always the same draft."""
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(self, ids: list[int], steps: int = 0) -> None:
         self.ids, self.steps = ids, steps

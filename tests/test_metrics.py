@@ -143,6 +143,16 @@ def test_runs_are_pooled_by_adding_them_up() -> None:
     assert both.gammas[4] == 2 * one.gammas[4]
 
 
+def test_rounds_without_a_draft_are_counted_by_their_reason() -> None:
+    lane = LaneMetrics()
+    lane.add(Start(prompt_tokens=5, drafter="d", draft_context=64))
+    for index, why in enumerate(["no_match", None, "draft_full", "draft_full"]):
+        lane.add(a_round(index, index, 0, 0 if why else 4, clock=1.0 + index).model_copy(update={"no_draft": why}))
+    assert lane.undrafted == {"no_match": 1, "draft_full": 2}
+    both = LaneMetrics.pooled([lane, lane, LaneMetrics()])
+    assert (both.undrafted["draft_full"], both.draft_context) == (4, 64)
+
+
 def lane_of(rounds: int, tokens: int, seconds: float, tree: bool = False) -> LaneMetrics:
     """Rounds of `tokens` tokens that take `seconds` each."""
     lane, clock = LaneMetrics(), 0.0

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, BloomConfig, Gemma3TextConfig, GPT2Config
 
+from specdemo.drafters import best_drafter
 from specdemo.errors import UserError
 from specdemo.events import End, Event, GreedyCheck, LaneEvent, Prefill, RaceEnd, RaceStart, Round, Start, Trace
 from specdemo.metrics import RaceMetrics
@@ -36,7 +37,8 @@ def tiny_pair(draft: bool = True) -> LoadedPair:
 
 
 def settings(**values) -> Settings:
-    return Settings.checked(**{"prompt": "a b c a b c", "pair": "tiny", "max_tokens": 20, **values})
+    usual = {"prompt": "a b c a b c", "pair": "tiny", "max_tokens": 20, "drafter": "draft-model", "gamma": 4}
+    return Settings.checked(**usual | values)
 
 
 def run(loaded: LoadedPair, wanted: Settings) -> list:
@@ -224,6 +226,26 @@ def test_a_pair_without_kept_text_has_nothing_to_retrieve_from() -> None:
         run(tiny_pair(), settings(drafter="retrieval"))
     with_text = replace(tiny_pair(), store=STORE)
     assert run(with_text, settings(drafter="retrieval"))[-1].check.verdict == "identical"
+
+
+def test_nobody_who_names_no_drafter_gets_a_slow_one() -> None:
+    """The best that a pair has, live: on the default pair that is twice as fast as a draft model with a fixed gamma."""
+    wanted = Settings.checked(prompt="a b c a b c", pair="tiny")
+    assert wanted.auto_gamma
+    for pair, name in ((tiny_pair(), "combined"), (tiny_pair(draft=False), "prompt-lookup")):
+        assert run(pair, wanted)[0].trace.settings.drafter == name
+    assert best_drafter({"draft", "store", "layers", "trees", "eagle", "medusa"}) == "combined-eagle"
+    assert best_drafter({"draft", "eagle"}) == "combined"  # a target that cannot verify trees
+
+
+def test_a_best_drafter_in_both_lanes_is_two_of_them() -> None:
+    trace = run(tiny_pair(), settings(drafter="best", rival="best"))[0].trace
+    assert trace.settings.drafter == trace.settings.rival == "combined"
+
+
+def test_whoever_names_a_gamma_gets_that_one() -> None:
+    assert not Settings.checked(prompt="a", gamma=3).auto_gamma
+    assert Settings.checked(prompt="a", gamma=3, auto_gamma=True).auto_gamma
 
 
 def test_a_pair_without_a_draft_still_runs_lookup() -> None:

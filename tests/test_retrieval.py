@@ -73,7 +73,7 @@ def test_the_first_drafter_that_has_something_drafts() -> None:
         def __init__(self, ids: list[int], steps: int = 0) -> None:
             self.ids, self.steps, self.asked = ids, steps, 0
 
-        taps = ()
+        taps, longest_context = (), None
 
         def prefill(self, prompt, target, stop) -> None: ...
 

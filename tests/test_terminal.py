@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from specdemo import terminal
 from specdemo.errors import UserError
 from specdemo.events import Trace
 from specdemo.prompts import read_prompts
+from tests.test_broken_models import Broken
 from tests.test_race import settings, tiny_pair
+from tests.tiny import Tiny
 
 
 def console() -> Console:
@@ -27,6 +31,22 @@ def test_a_race_is_shown_with_its_text_and_its_numbers() -> None:
     assert "1 identical" in shown
     assert f"{metrics.speculative.tokens_per_pass:.2f}" in shown
     assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_what_was_not_drafted_and_what_went_wrong_stand_below_the_table() -> None:
+    out, short = console(), Tiny(8, seed=2, max_length=10).lean
+    trace, metrics = terminal.collect(replace(tiny_pair(), draft=short), settings())
+    terminal.show(trace, metrics, out)
+    assert re.search(
+        r"Nothing was drafted in \d+ of \d+ rounds: the draft reads at most 10 tokens", out.file.getvalue()
+    )
+    out, broken = console(), replace(tiny_pair(), target=Broken(8, seed=1).lean)
+    trace, metrics = terminal.collect(broken, settings())
+    terminal.show(trace, metrics, out)
+    assert out.file.getvalue().count("tiny computed no probabilities for token 0") == 1
+    base = settings(rival="prompt-lookup").model_dump(exclude={"prompt"})
+    terminal.run_all(broken, base, [("x", "a b"), ("y", "c")], out)
+    assert out.file.getvalue().count("tiny computed no probabilities for token 0") == 2
 
 
 def test_a_table_has_a_line_for_each_category_and_their_mean(tmp_path: Path) -> None:
@@ -44,7 +64,8 @@ def test_a_rival_has_its_own_text_and_its_own_line() -> None:
     out = console()
     terminal.show(trace, metrics, out)
     shown = out.file.getvalue()
-    assert shown.count("draft-model") == shown.count("prompt-lookup") == 2  # over its text, and in the table
+    assert shown.count("draft-model") == 2  # over its text, and in the table
+    assert shown.count("prompt-lookup") == 3  # and before the rounds in which it found nothing
     assert f"{metrics.of_rival.speculative.tokens_per_pass:.2f}" in shown
 
 

@@ -19,7 +19,7 @@ Choice = Literal["top", "with replacement", "without replacement"]
 class TreeOfSamples:
     """`widths` children at each depth. Reads everything afresh for every node: slow, and hard to get wrong."""
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(
         self, model: LanguageModel, sampler: SamplerSettings, seed: int, widths: tuple[int, ...], choice: Choice

@@ -2,7 +2,7 @@
 
 import { probability } from "./format.js";
 import { visible } from "./tokens.js";
-import { text } from "./words.js";
+import { noDraft, text } from "./words.js";
 
 const LIST_DELAY = 120; // milliseconds of pointing before the server is asked for the top lists
 
@@ -63,7 +63,7 @@ export class Card {
     title.append(word, ` ${text("card_round", { a: round.n + 1, b: token.position })}`);
     const verdict = document.createElement("p");
     verdict.className = `sd-card-verdict ${token.outcome}`;
-    verdict.textContent = text(`v_${token.outcome}`);
+    verdict.textContent = round.why ? noDraft(round.why, round.draftContext) : text(`v_${token.outcome}`);
     this.card.replaceChildren(title, verdict, this.#facts(token));
     this.card.hidden = false;
     this.#place();

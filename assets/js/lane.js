@@ -2,8 +2,9 @@
 
 import { firstChain, tokenSpan } from "./tokens.js";
 import { count, milliseconds, percent, rate, ratio } from "./format.js";
-import { text } from "./words.js";
+import { language, noDraft, text } from "./words.js";
 
+const SILENT = 3; // rounds in a row without a draft before the lane says why: a lookup pauses all the time
 const NEAR_END = 48; // pixels from the bottom that still count as reading along
 
 export class Lane {
@@ -24,13 +25,22 @@ export class Lane {
     this.maximum = 0;
     this.tokens = 0;
     this.ghostSpan = null;
-    this.reason = null;
+    this.reason = this.message = this.why = this.draftContext = null;
+    this.silent = 0; // newest rounds without a draft
     this.box.replaceChildren(this.empty);
     this.#say(message);
     this.element.classList.toggle("off", message === "not_run");
     this.element.classList.remove("trees");
-    for (const figure of this.element.querySelectorAll("[data-n]")) figure.textContent = figure.dataset.n === "ending" ? "" : "–";
+    for (const figure of this.element.querySelectorAll("[data-n]")) figure.textContent = "–";
+    this.retranslate();
     this.#setProgress();
+  }
+
+  // What the lane's decoder says first. A draft that cannot even read the prompt is told at once.
+  open({ prompt_tokens: prompt, draft_context: context }) {
+    this.draftContext = context;
+    if (context != null && prompt >= context) [this.why, this.silent] = ["draft_full", SILENT];
+    this.retranslate();
   }
 
   start(maximum) {
@@ -75,18 +85,29 @@ export class Lane {
         return group;
       });
     });
+    // The last token never has a draft: that says nothing of the rounds before it.
+    for (const { why } of list.filter((round) => round.why !== "no_room")) {
+      this.silent = why ? this.silent + 1 : 0;
+      this.why = why;
+    }
+    this.retranslate();
     this.#setProgress();
   }
 
-  end({ reason }) {
+  end({ reason, message }) {
     this.#dropGhost();
     if (!this.parts.length) this.box.replaceChildren();
     this.reason = reason;
+    this.message = message;
     this.retranslate();
   }
 
   retranslate() {
-    this.element.querySelector('[data-n="ending"]').textContent = this.reason ? ` · ${text(`end_${this.reason}`)}` : "";
+    const remark = this.message?.[language] ?? (this.silent >= SILENT ? noDraft(this.why, this.draftContext) : null);
+    const parts = [this.reason && text(`end_${this.reason}`), remark].filter(Boolean);
+    const ending = this.element.querySelector('[data-n="ending"]');
+    ending.textContent = parts.map((part) => ` · ${part}`).join("");
+    ending.title = remark ?? ""; // where the line is too short for it
   }
 
   numbers(n) {

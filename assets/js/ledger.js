@@ -2,7 +2,7 @@
 
 import { tokenSpan } from "./tokens.js";
 import { milliseconds } from "./format.js";
-import { text } from "./words.js";
+import { noDraft, text } from "./words.js";
 
 const KEPT = 200; // rows on the page; the trace keeps them all
 
@@ -64,6 +64,7 @@ function row(round) {
     if (round.draftedCount) chips.append(note("→"));
     chips.append(tokenSpan(round.final, round.key, round.draftedCount, { chip: true }));
   }
+  if (round.why) chips.append(note(noDraft(round.why, round.draftContext)));
   const untested = round.draftedCount - round.tested;
   if (round.parents && untested) chips.append(note(text("more_discarded", { a: untested })));
   element.append(chips, cost(round));

@@ -153,9 +153,10 @@ function apply(delta) {
 }
 
 function applyLane(lane, news) {
+  if (news.start) lane.open(news.start);
   if (news.prefill) lane.reading(...news.prefill);
   if (news.rounds) {
-    const rounds = news.rounds.map((packed) => unpackRound(lane.name, packed));
+    const rounds = news.rounds.map((packed) => unpackRound(lane.name, packed, lane.draftContext));
     rounds.forEach((round) => page.rounds.set(round.key, round));
     lane.rounds(rounds);
     page.charts.add(rounds);
@@ -182,7 +183,7 @@ function arrange() {
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
   for (const node of page.stage.querySelectorAll(".sd-drafter")) {
     const id = drafters[node.dataset.of];
-    node.textContent = page.drafters[id] ?? id;
+    node.textContent = id === "best" ? "" : (page.drafters[id] ?? id); // the race will know which one that is
   }
   if (shown === "pair" && page.watched !== "speculative") watchLane("speculative");
   if (before !== shown) {

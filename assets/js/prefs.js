@@ -36,6 +36,7 @@ export function address(names, values, defaults) {
   const query = new URLSearchParams();
   names.forEach((name, index) => {
     const value = values[index];
+    if (name === "gamma" && values[names.indexOf("auto_gamma")]) return; // a link that names a gamma fixes it
     const long = name === "prompt" && String(value).length > LONGEST_PROMPT;
     if (value !== null && value !== defaults[name] && !long) query.set(name, value);
   });

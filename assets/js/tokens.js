@@ -8,7 +8,8 @@ export function unpackToken([text, code, position, p, q, accept, u, tv, id, chan
   return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance };
 }
 
-export function unpackRound(lane, packed) {
+// draftContext: tokens that the lane's draft can read, where they are too few.
+export function unpackRound(lane, packed, draftContext) {
   const drafted = packed.drafted.map(unpackToken);
   const final = packed.final && unpackToken(packed.final);
   const tokens = final ? [...drafted, final] : drafted;
@@ -22,6 +23,8 @@ export function unpackRound(lane, packed) {
     final,
     parents: packed.parents, // of a tree; none for a chain
     depth: packed.depth,
+    why: packed.why, // of no draft
+    draftContext,
     inLine: packed.parents ? besideText(tokens, final) : tokens.map((_, index) => index),
     emitted,
     draftedCount: drafted.length,

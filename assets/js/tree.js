@@ -5,7 +5,7 @@
 
 import { probability } from "./format.js";
 import { tokenSpan, visible } from "./tokens.js";
-import { text } from "./words.js";
+import { noDraft, text } from "./words.js";
 
 const LEFT = 14; // pixels before the first column
 const COLUMN = 116; // from one depth to the next, at least; where there is room, a tree of depth 8 fills it
@@ -233,7 +233,7 @@ function label({ token, column, above }) {
 
 function headline(round) {
   const shape = !round.draftedCount
-    ? text("tree_plain")
+    ? round.why ? noDraft(round.why, round.draftContext) : text("tree_plain")
     : round.parents
       ? text("tree_shape", { a: round.draftedCount, b: round.depth })
       : text("tree_chain", { a: round.draftedCount });

@@ -14,6 +14,9 @@ export function text(key, values = {}) {
   return template.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
 }
 
+// Why a round had no draft; n: tokens that the draft can read, which one of the reasons names.
+export const noDraft = (why, n) => text("no_draft", { why: text(`why_${why}`, { n }) });
+
 export function setLanguage(chosen) {
   const before = labels[language];
   language = texts[chosen] ? chosen : "en";

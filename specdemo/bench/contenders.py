@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specdemo.drafters import find_drafter
+from specdemo.errors import UserError
 from specdemo.events import Lane, RaceEvent, Trace
 from specdemo.metrics import LaneMetrics
 from specdemo.models.loading import LoadedPair
@@ -103,10 +104,12 @@ class _Ready:
 
 
 def _written(trace: Trace, lane: Lane) -> Written:
-    """What one lane of a race wrote."""
+    """What one lane of a race wrote. Raises UserError where it ended in an error: half a text has no figures."""
     metrics = LaneMetrics()
     for event in trace.lanes[lane]:
         metrics.add(event)
+    if metrics.end and metrics.end.reason == "error":
+        raise UserError(metrics.end.message)
     return Written([token.id for round_ in trace.rounds(lane) for token in round_.emitted], metrics)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rich.table import Table
 
 from specdemo.bench.roofline import Roofline
-from specdemo.events import GreedyVerdict, Machine, ModelInfo
+from specdemo.events import GreedyVerdict, Machine, ModelInfo, NoDraft
 from specdemo.metrics import LaneMetrics, RaceMetrics, percentile
 from specdemo.models.costs import Costs
 
@@ -51,13 +51,14 @@ class Figures(BaseModel):
 
 class Row(BaseModel):
     """Figures of a contender on a category, and how its greedy texts compare with the baseline's. drafter: its name
-    where it is one of this project's, running alone."""
+    where it is one of this project's, running alone. undrafted: its rounds without a draft, by the reason."""
 
     contender: str
     category: str
     figures: Figures
     drafter: str = ""
     texts: dict[GreedyVerdict, int] = {}
+    undrafted: dict[NoDraft, int] = {}
 
 
 class BatchRow(BaseModel):
@@ -187,11 +188,18 @@ def overall(rows: Sequence[Row]) -> Row:
     means = {name: _mean(getattr(row.figures, name) for row in rows) for name in Figures.model_fields}
     means["gap_max"] = max(_known(row.figures.gap_max for row in rows), default=None)
     texts: Counter[GreedyVerdict] = Counter()
+    undrafted: Counter[NoDraft] = Counter()
     for row in rows:
         texts.update(row.texts)
+        undrafted.update(row.undrafted)
     first = rows[0]
     return Row(
-        contender=first.contender, category=ALL, figures=Figures(**means), drafter=first.drafter, texts=dict(texts)
+        contender=first.contender,
+        category=ALL,
+        figures=Figures(**means),
+        drafter=first.drafter,
+        texts=dict(texts),
+        undrafted=dict(undrafted),
     )
 
 

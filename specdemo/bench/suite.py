@@ -88,11 +88,20 @@ class Suite:
             own = []
             for category in categories:
                 base = self._runs[self.contenders[0].name, category]
-                numbers = figures(self._runs[contender.name, category], base)
+                runs = self._runs[contender.name, category]
+                numbers = figures(runs, base)
+                undrafted = LaneMetrics.pooled(m for repeat in runs for m in repeat).undrafted
                 texts = dict(self._texts[contender.name, category])
                 drafter = getattr(contender, "drafter", None) or ""
                 own.append(
-                    Row(contender=contender.name, category=category, figures=numbers, drafter=drafter, texts=texts)
+                    Row(
+                        contender=contender.name,
+                        category=category,
+                        figures=numbers,
+                        drafter=drafter,
+                        texts=texts,
+                        undrafted=dict(undrafted),
+                    )
                 )
             rows += [*own, overall(own)]
         return Report(

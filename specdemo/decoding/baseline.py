@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -37,6 +38,10 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         p = probabilities(logits, request.sampler)
         drawn = draw(p, uniforms.draw(1))
         token, p_token = torch.cat((drawn, p[0, drawn])).tolist()
+        if math.isnan(p_token):
+            clock.stop()
+            yield transcript.failed(target.info.name, clock)
+            return
         context.append(int(token))
         clock.stop()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specdemo.decoding.request import no_distribution
 from specdemo.drafters.draft_model import spread, target_ids
 from specdemo.errors import UserError
 from specdemo.models.device import to_device
@@ -41,6 +42,8 @@ class BatchRun:
     passes: int = 0
     tested: int = 0
     accepted: int = 0
+    draft_broke: bool = False
+    """Whether the draft computed what is no distribution: the rest was decoded plainly."""
     open_rows: list[int] = field(default_factory=list)
 
     @property
@@ -54,7 +57,7 @@ def decode_batch(
 ) -> BatchRun:
     """Continue every prompt, by drafts of `gamma` tokens where there is a draft model.
 
-    Raises UserError for prompts that do not fit.
+    Raises UserError for prompts that do not fit, and where the target's logits are no distribution.
     """
     capacity = max(map(len, request.prompts)) + request.max_tokens + gamma + 1
     if capacity > target.max_length or (draft and capacity > draft.max_length):
@@ -80,9 +83,15 @@ def decode_batch(
         u = uniforms.draw(batch * (drafts.shape[1] + 1)).view(batch, -1)
         verdict = verify(p, q, drafts, u[:, :-1], u[:, -1])
         run.passes += 1
-        decided = torch.cat((verdict.accepted[:, None], verdict.token[:, None], drafts), dim=1).tolist()
+        nothing, unsound = verdict.p_token.isnan(), verdict.q.isnan().any(-1)
+        told = [x.long()[:, None] for x in (verdict.accepted, verdict.token, nothing, unsound)]
+        decided = torch.cat((*told, drafts), dim=1).tolist()
         for row in list(run.open_rows):
-            accepted, token, *drafted = decided[row]
+            accepted, token, failed, broke, *drafted = decided[row]
+            if failed:
+                raise UserError(no_distribution(target.info.name, len(run.texts[row]) + accepted))
+            if broke:
+                run.draft_broke, drafter = True, None
             run.tested += min(accepted + 1, len(drafted))
             run.accepted += accepted
             _emit(run, request, contexts, row, [*drafted[:accepted], token])

@@ -60,6 +60,7 @@ class Auto:
         self.costs = costs
         self._accepted, self._tested = _PRIOR_ALPHA * _PRIOR_WEIGHT, _PRIOR_WEIGHT
         self._time = self._lost = 0.0  # in target steps
+        self._behind = 0  # tokens that the drafter has not read, since it was not asked while they were written
 
     @property
     def alpha(self) -> float:
@@ -72,7 +73,8 @@ class Auto:
         return 1 if best == 0 and may_probe else best
 
     def learn(self, steps: int, drafted: int, accepted: int) -> None:
-        time = self.costs.round(steps, drafted)
+        time = self.costs.round(steps, drafted, self._behind if steps else 0)
+        self._behind = 0 if steps else self._behind + accepted + 1
         self._time += time
         self._lost = max(0.0, self._lost + time - (accepted + 1))  # what was gained earlier pays for nothing later
         refused = 1.0 if accepted < drafted else _UNSURE if steps and not drafted else 0.0

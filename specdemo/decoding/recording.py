@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,8 +25,9 @@ class Pass:
 
     start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
     indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts: p,
-    q, u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept (None elsewhere). logits, probs
-    [n + 1, vocab], source [vocab] and the proposal's q: still on the device, for top lists alone.
+    q (both None where they were no distribution), u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept
+    (None elsewhere). logits, probs [n + 1, vocab], source [vocab] and the proposal's q: still on the device, for top
+    lists alone.
     """
 
     start: int
@@ -34,8 +36,8 @@ class Pass:
     path: list[int]
     token: int
     p_token: float
-    p: list[float]
-    q: list[float]
+    p: list[float | None]
+    q: list[float | None]
     accept: list[float | None]
     tv: list[float]
     u: list[float] | list[None]
@@ -51,6 +53,25 @@ class Pass:
     def depth(self, draft: int) -> int:
         """How far a draft stands from the text."""
         return draft if self.tree is None else self.tree.depth(draft)
+
+    @property
+    def gained(self) -> list[int]:
+        """The accepted drafts and the target's own token, if there is one."""
+        return [*(self.drafts[i] for i in self.path), *([] if self.failed else [self.token])]
+
+    @property
+    def tested(self) -> list[bool]:
+        return [chance is not None for chance in self.accept]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the target's row behind the path is no distribution, so that `token` means nothing."""
+        return math.isnan(self.p_token)
+
+    @property
+    def draft_broke(self) -> bool:
+        """Whether a draft was drawn from what is no distribution. The text is exact: that draft was not accepted."""
+        return None in self.q
 
     @property
     def last_row(self) -> int:
@@ -77,11 +98,16 @@ def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Ten
     accepted, token, p_token, *rest = torch.cat([single, *several]).tolist()
     ids, p, q, accept, tv, tests = (rest[i * n : (i + 1) * n] for i in range(6))
     accepted = int(accepted)
-    tested = [value if i <= accepted else None for i, value in enumerate(accept)]
+    p, q = _known(p), _known(q)
+    tested = [value if i <= accepted else None for i, value in enumerate(_known(accept))]
     drafts, path = [int(i) for i in ids], list(range(accepted))
     return Pass(
         start, drafts, None, path, int(token), p_token, p, q, tested, tv, tests, logits, probs, v.source, proposal
     )
+
+
+def _known(values: list[float]) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values]
 
 
 def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, typical: bool) -> Pass:
@@ -91,13 +117,13 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
     else:
         found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
     rows = torch.tensor([parent + 1 for parent in tree.parents], device=probs.device)
-    p = probs[rows, proposal.ids].tolist()
+    p = _known(probs[rows, proposal.ids].tolist())
     if proposal.q is None:
-        q, tv = [1.0] * len(p), [1 - share for share in p]
+        q, tv = [1.0] * len(p), [1 - (share or 0.0) for share in p]
     else:
-        q = proposal.q.gather(-1, proposal.ids[:, None])[:, 0].tolist()
+        q = _known(proposal.q.gather(-1, proposal.ids[:, None])[:, 0].tolist())
         tv = (1 - torch.minimum(probs[rows], proposal.q).sum(-1)).tolist()
-    accept = [found.accept.get(i) for i in range(len(drafts))]
+    accept = [None if None in (p[i], q[i]) else found.accept.get(i) for i in range(len(drafts))]
     p_token = float(probs[found.path[-1] + 1 if found.path else 0, found.token])
     tests = [None] * len(drafts) if typical else u[:-1].tolist()
     return Pass(

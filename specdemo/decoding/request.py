@@ -32,6 +32,14 @@ class Request:
     stop: Callable[[], bool] = lambda: False
 
 
+def no_distribution(model: str, token: int) -> str:
+    """What to say of a model whose logits for a token are NaN or infinite."""
+    return (
+        f"{model} computed no probabilities for token {token} (its logits are NaN or infinite): the text ends there. "
+        "Its weights may be damaged, or too large for 16 bits: load them again, or start with --dtype fp32."
+    )
+
+
 @dataclass
 class Transcript:
     """A lane's text so far. `context` is the prompt and everything emitted: the single truth about position."""
@@ -68,6 +76,16 @@ class Transcript:
 
     def end(self, reason: EndReason, clock: Clock) -> End:
         return End(reason=reason, tokens=self.tokens, clock=clock.seconds)
+
+    def failed(self, model: str, clock: Clock) -> End:
+        """The target's logits for the next token are no distribution, so there is nothing to draw from."""
+        return End(
+            reason="error",
+            tokens=self.tokens,
+            clock=clock.seconds,
+            message=no_distribution(model, self.tokens),
+            model=model,
+        )
 
     def prefill(self, clock: Clock) -> Iterator[Prefill]:
         """Read all of the prompt but its last token, whose pass will predict the first new one."""

@@ -16,7 +16,7 @@ from specdemo.decoding.gamma import Policy
 from specdemo.decoding.recording import Pass, decide, drafted_tokens, pieces, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter, Proposal
-from specdemo.events import Draft, Event, Outcome, Round, Start, Token
+from specdemo.events import Draft, Event, NoDraft, Outcome, Round, Start, Token
 from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel
 from specdemo.sampling import Uniforms, probabilities
@@ -36,7 +36,9 @@ def speculative(
     transcript = Transcript(request, runner)
     clock, uniforms = Clock(target.device), Uniforms(request.seed, "target", target.device)
 
-    yield Start(prompt_tokens=len(request.prompt), drafter=name, gamma=policy.gamma)
+    yield Start(
+        prompt_tokens=len(request.prompt), drafter=name, gamma=policy.gamma, draft_context=drafter.longest_context
+    )
     yield from transcript.prefill(clock)
     clock.start()
     drafter.prefill(request.prompt, runner, request.stop)
@@ -44,14 +46,13 @@ def speculative(
     yield transcript.prefilled(clock)
     clock.phases()
 
+    broken = False  # a drafter that computes what is no distribution is not asked again
     while (reason := transcript.ended()) is None:
         context = transcript.context
         start, n = transcript.tokens, len(context)
 
-        # A round emits one token more than it drafts: never draft what could not be emitted.
         clock.start()
-        proposal = drafter.propose(context, min(policy.choose(), transcript.room - 1), request.stop)
-        proposal = proposal.first(runner.capacity - n)  # a tree has more nodes than it is deep
+        proposal = _propose(None if broken else drafter, policy, transcript, target)
         clock.stop()
         if request.record and len(proposal):
             texts, parents = pieces(proposal.ids.tolist(), proposal.tree, transcript), _parents(proposal)
@@ -70,16 +71,37 @@ def speculative(
         p = probabilities(logits, request.sampler)
         done = decide(start, proposal, logits, p, uniforms.draw(len(proposal) + 1), request.typical)
         runner.keep(n, [n + draft for draft in done.path])
-        drafter.rollback(n + len(done.path))
-        policy.learn(proposal.steps, len(proposal), len(done.path))
-        emitted = _until_end([*(done.drafts[i] for i in done.path), done.token], request.eos_ids)
+        if not broken:
+            drafter.rollback(n + len(done.path))
+            policy.learn(proposal.steps, len(proposal), len(done.path))
+            broken = done.draft_broke or proposal.why == "draft_broken"
+        emitted = _until_end(done.gained, request.eos_ids)
         context.extend(emitted)
         clock.stop()
 
-        yield _told(done, proposal, emitted, transcript, clock)
-        transcript.rounds += 1
+        if emitted:
+            yield _told(done, proposal, emitted, transcript, clock)
+            transcript.rounds += 1
+        if done.failed and transcript.ended() is None:
+            yield transcript.failed(target.info.name, clock)
+            return
 
     yield transcript.end(reason, clock)
+
+
+def _propose(drafter: Drafter | None, policy: Policy, transcript: Transcript, target: LanguageModel) -> Proposal:
+    """A round's draft, or none and why. It emits one token more than it drafts: never draft what could not be emitted.
+
+    drafter: None where it has been switched off.
+    """
+    context, room = transcript.context, transcript.room - 1
+    if drafter is None or room < 1:
+        return Proposal.none(target.vocab_size, target.device, "no_room" if drafter else "draft_broken")
+    gamma = policy.choose()
+    if gamma < 1:
+        return Proposal.none(target.vocab_size, target.device, "plain_faster")
+    proposal = drafter.propose(context, min(gamma, room), transcript.request.stop)
+    return proposal.first(transcript.runner.capacity - len(context))  # a tree has more nodes than it is deep
 
 
 def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transcript, clock: Clock) -> Round:
@@ -96,6 +118,7 @@ def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transc
         final=_final(done, transcript) if len(emitted) > kept else None,
         draft_steps=proposal.steps,
         parents=_parents(proposal),
+        no_draft=_no_draft(done, proposal),
         draft_seconds=draft_seconds,
         verify_seconds=verify_seconds,
         overhead_seconds=overhead_seconds,
@@ -107,11 +130,15 @@ def _parents(proposal: Proposal) -> list[int] | None:
     return None if proposal.tree is None else list(proposal.tree.parents)
 
 
+def _no_draft(done: Pass, proposal: Proposal) -> NoDraft | None:
+    return "draft_broken" if done.draft_broke and not any(done.tested) else proposal.why
+
+
 def _final(done: Pass, transcript: Transcript) -> Token:
     """The token behind the accepted drafts, by the name of what it was drawn from."""
     row = done.last_row
-    refused = any(done.row(i) == row for i in range(len(done.drafts)))
-    outcome: Outcome = "plain" if not done.drafts else "resampled" if refused else "bonus"
+    refused = any(tested and done.row(i) == row for i, tested in enumerate(done.tested))
+    outcome: Outcome = "resampled" if refused else "bonus" if done.path else "plain"
     # The lists of a rejected position stand with the rejected draft.
     top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.probs[row])
     return target_token(transcript, done.token, outcome, done.p_token, top)

@@ -33,6 +33,8 @@ class Walk:
 def walk(p: Tensor, q: Tensor | None, ids: list[int], tree: Tree, u_accept: Tensor, u_token: Tensor) -> Walk:
     """Decide over a tree of n nodes.
 
+    Where p or q is NaN (see `sampling.probabilities`) every test fails, with a NaN in `accept` for exact tests.
+
     Args:
         p: target distributions [n + 1, vocab]; row 0 behind the text, row i + 1 behind node i.
         q: what each node was drawn from, [n, vocab], given its elder siblings; None where all were chosen (one-hot).
@@ -47,7 +49,7 @@ def walk(p: Tensor, q: Tensor | None, ids: list[int], tree: Tree, u_accept: Tens
         for child in tree.children(node):
             token = ids[child]
             share = left[token] if q is None else left[token] / q[child, token]
-            accept[child] = min(1.0, float(share))
+            accept[child] = min(float(share), 1.0)  # in this order: a NaN stays one, and passes no test
             if uniforms[child] < accept[child]:
                 path.append(child)
                 node, left = child, p[child + 1]

@@ -142,6 +142,15 @@ DRAFTERS: dict[str, Kind] = {
 }
 
 
+_FASTEST_FIRST = ("combined-eagle", "eagle", "combined", "medusa", "draft-model", "prompt-lookup")
+"""As measured with the default pair, sizes chosen live; the last one needs nothing."""
+
+
+def best_drafter(has: Collection[str]) -> str:
+    """The drafter that a pair with certain parts is fastest with."""
+    return next(name for name in _FASTEST_FIRST if not DRAFTERS[name].missing(has))
+
+
 def find_drafter(name: str) -> Kind:
     """Raises UserError for a drafter that is not in the registry."""
     if name not in DRAFTERS:

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specdemo.events import NoDraft
 from specdemo.models.device import to_device
 from specdemo.models.runner import Runner
 from specdemo.models.tree import Tree
@@ -30,7 +31,8 @@ class Proposal:
     from *after* its elder siblings: the same one for draws with replacement, one without the tokens already drawn for
     draws without, one-hot where it was chosen and not drawn. steps: model calls that the draft took, which may be one
     more than n where the last only showed that drafting on was no use. chances: where nodes were chosen, how likely the
-    drafter thought each to be reached and accepted; for eyes, not for the decision.
+    drafter thought each to be reached and accepted; for eyes, not for the decision. why: of no draft, the reason (None
+    where the run was stopped).
     """
 
     ids: Tensor
@@ -38,6 +40,7 @@ class Proposal:
     steps: int = 0
     tree: Tree | None = None
     chances: list[float] | None = None
+    why: NoDraft | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,9 +54,10 @@ class Proposal:
         return Proposal(self.ids[:n], q, self.steps, self.tree and self.tree.first(n), chances)
 
     @classmethod
-    def none(cls, vocab_size: int, device: torch.device, steps: int = 0) -> Proposal:
-        """No draft: the target decodes plainly this round."""
-        return cls(torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, vocab_size, device=device), steps)
+    def none(cls, vocab_size: int, device: torch.device, why: NoDraft | None = None, steps: int = 0) -> Proposal:
+        """No draft, and why: the target decodes plainly this round."""
+        ids, q = torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, vocab_size, device=device)
+        return cls(ids, q, steps, why=why)
 
     @classmethod
     def certain(cls, ids: list[int], vocab_size: int, device: torch.device) -> Proposal:
@@ -67,6 +71,8 @@ class Drafter(Protocol):
 
     taps: tuple[int, ...]
     """Depths of the target whose states it drafts from, see `LanguageModel.runner`; empty for most."""
+    longest_context: int | None
+    """Tokens behind which it falls silent, because its own model can read no more; None where the target ends first."""
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         """Read the prompt (all but its last token may go into a cache).
@@ -76,7 +82,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
-        """Draft up to `gamma` tokens behind `context`; fewer, or none, where there is nothing worth proposing."""
+        """Draft up to `gamma` >= 1 tokens behind `context`; fewer, or none, where there is nothing worth proposing."""
         ...
 
     def rollback(self, length: int) -> None:

@@ -43,7 +43,8 @@ class BestOf:
     """
 
     def __init__(self, lookups: Sequence[Drafter], last: Drafter, costs: Costs) -> None:
-        self.lookups, self.last, self.costs, self.taps = lookups, last, costs, last.taps
+        self.lookups, self.last, self.costs = lookups, last, costs
+        self.taps, self.longest_context = last.taps, last.longest_context
         self.records = [_Record() for _ in lookups]
         self.rate = Rate()  # of the last drafter's rounds
         self._asked: tuple[_Record | None, int, Proposal] | None = None  # whose draft, behind how many tokens, and what

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
+from specdemo.events import NoDraft
 from specdemo.models.runner import LanguageModel, Runner, chunks
 from specdemo.sampling import Uniforms, draw, probabilities
 from specdemo.settings import SamplerSettings
@@ -36,6 +37,7 @@ class DraftModel:
     ) -> None:
         self.model, self.vocab_size, self.sampler, self.confidence = model, vocab_size, sampler, confidence
         self.runner = model.runner(capacity, passes=[1, 2])
+        self.longest_context = self.runner.capacity if self.runner.capacity < capacity else None
         self.uniforms = Uniforms(seed, "draft", model.device)
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
@@ -48,6 +50,7 @@ class DraftModel:
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
         gamma = min(gamma, self.runner.capacity - len(context))
+        why: NoDraft | None = "draft_full" if gamma < 1 else None
         ids: list[Tensor] = []
         rows: list[Tensor] = []
         steps, survival = 0, 1.0
@@ -60,6 +63,7 @@ class DraftModel:
             if self.confidence > 0:
                 survival *= float(logits.softmax(-1).amax())
                 if survival < self.confidence:
+                    why = "unsure"
                     break
             q = probabilities(logits, self.sampler)
             # The token stays on the device: nothing waits for it before the target has seen the whole draft.
@@ -67,7 +71,7 @@ class DraftModel:
             ids.append(new)
             rows.append(q)
         if not ids:
-            return Proposal.none(self.vocab_size, self.model.device, steps)
+            return Proposal.none(self.vocab_size, self.model.device, why, steps)
         return Proposal(torch.cat(ids), spread(self.model, torch.stack(rows), self.vocab_size), steps)
 
     def rollback(self, length: int) -> None:

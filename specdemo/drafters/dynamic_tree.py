@@ -62,34 +62,37 @@ class Growing:
 
     def _worth_expanding(self, nodes: list[int]) -> list[int]:
         """Those of some nodes whose children can still enter the tree, if another step pays at all."""
-        ranked = self._ranked()
+        ranked = self._ranked(self.chances)
         floor = ranked[-1] if len(ranked) == self.shape.nodes else 0.0
         nodes = [node for node in nodes if self.chances[node] > floor]
-        cost = self.shape.cost
-        if cost is None:
+        if self.shape.cost is None:
             return nodes
-        kept = self._kept()
-        now = cost(self.steps, kept)
-        step, node_cost = cost(self.steps + 1, kept) - now, cost(self.steps, kept + 1) - now
-        gain = sum(max(0.0, _FIRST * self.chances[node] - self.rate * node_cost) for node in nodes)
-        return nodes if gain > self.rate * step else []
+        children = [_FIRST * self.chances[node] for node in nodes]
+        _, now = self._best(self.chances, self.steps)
+        _, then = self._best([*self.chances, *children], self.steps + 1)
+        return nodes if then > now else []
 
-    def _kept(self) -> int:
-        """How many nodes to verify: all in the budget, or those that are worth their time."""
-        ranked, cost = self._ranked(), self.shape.cost
+    def _best(self, chances: list[float], steps: int) -> tuple[int, float]:
+        """How many nodes to verify, and what that gives: expected tokens less what its time would give elsewhere.
+
+        Every size is looked at: where a pass over two tokens costs nearly what one over five does, the next node alone
+        never pays and four of them do. Without costs all in the budget are verified.
+        """
+        ranked, cost = self._ranked(chances), self.shape.cost
         if cost is None:
-            return len(ranked)
+            return len(ranked), sum(ranked)
         expected = itertools.accumulate(ranked, initial=0.0)
-        worth = [tokens - self.rate * cost(self.steps, n) for n, tokens in enumerate(expected)]
-        return max(range(len(worth)), key=worth.__getitem__)
+        worth = [tokens - self.rate * cost(steps, n) for n, tokens in enumerate(expected)]
+        best = max(range(len(worth)), key=worth.__getitem__)
+        return best, worth[best]
 
-    def _ranked(self) -> list[float]:
+    def _ranked(self, chances: list[float]) -> list[float]:
         """The best chances, as many as the budget has nodes."""
-        return sorted(self.chances, reverse=True)[: self.shape.nodes]
+        return sorted(chances, reverse=True)[: self.shape.nodes]
 
     def rerank(self) -> list[int]:
         """The nodes to verify, parents before children and better siblings before worse ones."""
-        kept = self._kept()
+        kept, _ = self._best(self.chances, self.steps)
         ranked = sorted(range(len(self.ids)), key=lambda node: -self.chances[node])  # stable: parents stay first
         return sorted(ranked[:kept], key=lambda node: (self._depth(node), -self.chances[node]))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,9 +25,12 @@ class Eagle:
     A node is chosen by its probability and not drawn, so q is one-hot.
     """
 
+    longest_context = None
+
     def __init__(self, head: EagleHead, vocab_size: int, shape: TreeShape) -> None:
         self.head, self.vocab_size, self.shape, self.taps = head, vocab_size, shape, head.taps
         self.rate = Rate()
+        self._broken = False  # whether it has computed a probability that is none
         self._drafted: tuple[int, int, int] | None = None  # behind how many tokens, in how many steps, how many nodes
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
@@ -38,8 +43,8 @@ class Eagle:
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
         growing, text = Growing(self.shape, self.rate()), len(context) - 1
-        if gamma < 1 or text < 1 or stop():
-            return Proposal.none(self.vocab_size, self.head.device)
+        if text < 1 or stop():
+            return Proposal.none(self.vocab_size, self.head.device, "too_early" if text < 1 else None)
         states = self._read(context, text)[-1:]  # behind each node that is expanded next; first behind the text
         expanded: list[int] = []
         parents, beam = [ROOT], self._children(growing, [ROOT], states)
@@ -53,10 +58,12 @@ class Eagle:
             states = self.head.forward(before, self._ids(growing, beam), self.cache, tree)
             parents, beam = beam, self._children(growing, beam, states)
         self.cache.lengths = [text]
+        if self._broken:
+            return Proposal.none(self.vocab_size, self.head.device, "draft_broken", growing.steps + 1)
         nodes = growing.rerank()
         self._drafted = len(context), growing.steps, len(nodes)
         if not nodes:
-            return Proposal.none(self.vocab_size, self.head.device, growing.steps)
+            return Proposal.none(self.vocab_size, self.head.device, "no_node_pays", growing.steps)
         chances = [growing.chances[node] for node in nodes]
         return Proposal(self._ids(growing, nodes), None, growing.steps, growing.tree_of(nodes), chances)
 
@@ -81,8 +88,12 @@ class Eagle:
     def _children(self, growing: Growing, parents: list[int], states: Tensor) -> list[int]:
         """See the children of nodes, whose states are [k, width]; those to expand next."""
         shares = self.head.logits(states).softmax(-1)
-        probs, ids = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
-        return growing.add(parents, self.head.target_ids(ids).tolist(), probs.tolist())
+        best, ids = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
+        probs = best.tolist()
+        if any(math.isnan(row[0]) for row in probs):
+            self._broken = True
+            return []
+        return growing.add(parents, self.head.target_ids(ids).tolist(), probs)
 
     def _ids(self, growing: Growing, nodes: list[int]) -> Tensor:
         return torch.tensor([growing.ids[node] for node in nodes], device=self.head.device)

@@ -23,7 +23,7 @@ class EarlyExit:
     nothing has to be read twice.
     """
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(self, sampler: SamplerSettings, seed: int, device: torch.device) -> None:
         self.sampler = sampler

@@ -18,6 +18,7 @@ class FirstOf:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self.drafters = drafters
         self.taps = next((drafter.taps for drafter in drafters if drafter.taps), ())  # one of them has a head at most
+        self.longest_context = drafters[-1].longest_context
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
         for drafter in self.drafters:

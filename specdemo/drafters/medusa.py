@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.drafters.dynamic_tree import TreeShape
+from specdemo.events import NoDraft
 from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import Runner
 from specdemo.models.tree import ROOT, Tree
@@ -28,6 +30,8 @@ class Medusa:
     all nodes of a depth share one list of candidates.
     """
 
+    longest_context = None
+
     def __init__(self, heads: MedusaHeads, vocab_size: int, shape: TreeShape) -> None:
         self.heads, self.vocab_size, self.taps = heads, vocab_size, heads.taps
         accuracies = heads.accuracies or guessed(len(heads))
@@ -40,11 +44,17 @@ class Medusa:
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
         tree = self.tree.first(next((i for i in range(len(self.tree)) if self.tree.depth(i) >= gamma), len(self.tree)))
-        if not len(tree) or not len(self.target.features) or stop():
-            return Proposal.none(self.vocab_size, self.heads.device)
+        why: NoDraft | None = (
+            "no_node_pays" if not len(tree) else "too_early" if not len(self.target.features) else None
+        )
+        if why or stop():
+            return Proposal.none(self.vocab_size, self.heads.device, why)
         probs, ids = self.heads.logits(self.target.features[-1]).softmax(-1).topk(max(self.ranks) + 1)
         depths, ranks = tree.depths(self.heads.device), torch.tensor(self.ranks[: len(tree)], device=self.heads.device)
-        return Proposal(self.heads.target_ids(ids[depths, ranks]), None, 1, tree, _chances(probs[depths, ranks], tree))
+        chances = _chances(probs[depths, ranks], tree)
+        if any(map(math.isnan, chances)):
+            return Proposal.none(self.vocab_size, self.heads.device, "draft_broken", 1)
+        return Proposal(self.heads.target_ids(ids[depths, ranks]), None, 1, tree, chances)
 
     def rollback(self, length: int) -> None:
         """Nothing to forget."""

@@ -18,7 +18,7 @@ SHORTEST_MATCH = 2
 class PromptLookup:
     """Looks for the latest earlier occurrence of the longest matching n-gram, 4 tokens down to 2."""
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.vocab_size, self.device = vocab_size, device
@@ -33,9 +33,9 @@ class PromptLookup:
         self._index(context)
         for n in range(LONGEST_MATCH, SHORTEST_MATCH - 1, -1):
             at = self.followed_at.get(tuple(context[-n:]))
-            if at is not None and gamma > 0:
+            if at is not None:
                 return Proposal.certain(context[at : at + gamma], self.vocab_size, self.device)
-        return Proposal.none(self.vocab_size, self.device)
+        return Proposal.none(self.vocab_size, self.device, "no_match")
 
     def rollback(self, length: int) -> None:
         """Nothing to forget: only kept tokens are ever indexed."""

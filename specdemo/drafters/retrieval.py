@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from specdemo.drafters.base import Proposal, Stop
+from specdemo.events import NoDraft
 from specdemo.models.datastore import LONGEST, Datastore
 from specdemo.models.runner import Runner
 
@@ -22,7 +23,7 @@ class Retrieval:
     What was chosen by counting was not drawn, so q is one-hot.
     """
 
-    taps = ()
+    taps, longest_context = (), None
 
     def __init__(self, store: Datastore, vocab_size: int, device: torch.device) -> None:
         self.store, self.vocab_size, self.device = store, vocab_size, device
@@ -31,13 +32,15 @@ class Retrieval:
         """Nothing to read: the library knows no prompt."""
 
     def propose(self, context: list[int], gamma: int, stop: Stop) -> Proposal:
+        why: NoDraft = "no_match"
         for n in range(min(LONGEST, len(context)), SHORTEST_MATCH - 1, -1):
             positions = self.store.after(context[-n:])
-            if len(positions) and gamma > 0:
+            if len(positions):
                 drafted = self._worth(self.store.likeliest(positions, gamma))
                 if drafted:
                     return Proposal.certain(drafted, self.vocab_size, self.device)
-        return Proposal.none(self.vocab_size, self.device)
+                why = "unsure"
+        return Proposal.none(self.vocab_size, self.device, why)
 
     def rollback(self, length: int) -> None:
         """Nothing to forget."""

@@ -62,6 +62,8 @@ class LeanLanguageModel:
             recorded = min(large, key=lambda recorded: recorded.cache.capacity)
             self._idle.remove(recorded)
             recorded.cache.lengths = [0]
+            for stored in recorded.cache.layers:
+                stored.zero_()  # recorded passes read behind the text too, masked: a NaN left there would come through
             return recorded
         room = next((room for room in _ROOMS if room >= capacity), self.max_length)
         return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), taps=taps), recorder())

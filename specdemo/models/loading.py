@@ -17,13 +17,14 @@ from transformers.utils import logging as transformers_logging
 
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
-from specdemo.models.costs import TEXTBOOK, Costs, draft_step, head_step, measure_costs, shallow_step
+from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
 from specdemo.models.files import kind_of, read_weights, sha256_of, weight_files
 from specdemo.models.heads import Head, load_head, mismatch
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.measure import BUSY, Parts, measure, usual
 from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, head_folder
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
@@ -43,8 +44,9 @@ _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
 @dataclass(frozen=True)
 class LoadedPair:
     """A pair ready to decode. `draft` is None for a target without one (prompt lookup still works), `store` for one
-    whose text nobody has kept; `heads` by kind. `costs`: what rounds cost on this machine, and `steps` what a draft
-    step does, by what computes it, in target steps. `warnings`: sentences about parts that do not quite belong."""
+    whose text nobody has kept; `heads` by kind. `costs`: what rounds cost on this machine; `steps` and `reads`: what a
+    draft step does, and each token read before one, by what computes it, in target steps. `warnings`: sentences about
+    parts that do not quite belong."""
 
     pair: Pair
     tokens: Tokens
@@ -54,6 +56,7 @@ class LoadedPair:
     store: Datastore | None = None
     heads: Mapping[str, Head] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
+    reads: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -65,7 +68,7 @@ class LoadedPair:
 
     def costs_of(self, part: str) -> Costs:
         """Costs of rounds whose draft steps that part computes; steps of anything else (a lookup) are none."""
-        return replace(self.costs, c=self.steps.get(part, 0.0))
+        return replace(self.costs, c=self.steps.get(part, 0.0), read=self.reads.get(part, 0.0))
 
 
 def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
@@ -104,13 +107,16 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
 
 def measured(loaded: LoadedPair) -> LoadedPair:
     """The pair with what its rounds cost on this machine."""
-    costs, target = measure_costs(loaded.target), loaded.target
-    steps = {kind: head_step(head, target) / costs.step for kind, head in loaded.heads.items()}
-    if loaded.draft:
-        steps["draft"] = draft_step(loaded.draft, target) / costs.step
-    if isinstance(target, LeanLanguageModel):
-        steps["layers"] = shallow_step(target) / costs.step
-    return replace(loaded, costs=costs, steps=steps)
+    parts = Parts(loaded.target, loaded.draft, loaded.heads)
+    found = measure(parts)
+    figures = found or usual(parts)
+    return replace(
+        loaded,
+        costs=figures.costs,
+        steps=figures.steps,
+        reads=figures.reads,
+        warnings=loaded.warnings if found else (*loaded.warnings, BUSY),
+    )
 
 
 def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:

@@ -35,7 +35,7 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         pair: str = _DEFAULT["pair"],
         drafter: str = _DEFAULT["drafter"],
         rival: str = _DEFAULT["rival"],
-        gamma: int = _DEFAULT["gamma"],
+        gamma: int = 0,
         auto_gamma: bool = _DEFAULT["auto_gamma"],
         depth: int = _DEFAULT["depth"],
         nodes: int = _DEFAULT["nodes"],
@@ -49,8 +49,11 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         seed: int = _DEFAULT["seed"],
         mode: Mode = _DEFAULT["mode"],
     ) -> Iterator[dict[str, Any]]:
-        """Race a prompt through the decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace."""
-        given = locals()
+        """Race a prompt through the decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace.
+
+        gamma 0 is chosen live, and so are the sizes of trees, unless auto_gamma is false; any other gamma is fixed.
+        """
+        given = locals() | ({"auto_gamma": False} if gamma else {"gamma": _DEFAULT["gamma"]})
         try:
             race = Run(Settings.checked(**{field: given[field] for field in FIELDS}))
         except UserError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specdemo.settings import MAX_GAMMA, Settings
+from specdemo.settings import BEST, MAX_GAMMA, Settings
 from specdemo.ui.copy import ACCEPTANCES, DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
 from specdemo.ui.host import Host
 from specdemo.ui.markup import select
@@ -84,6 +84,7 @@ def build_controls(host: Host) -> Controls:
         by_field |= _main_row(host)
         with gr.Accordion(label["more"], open=False, elem_id="sd-more"):
             by_field |= _more_row(host)
+    by_field["gamma"].input(None, None, by_field["auto_gamma"], js="() => false")  # a slider that is moved is meant
     prompts = {key: [example.prompt, example.chat] for key, example in EXAMPLES.items()}
     examples.input(
         None,
@@ -98,7 +99,7 @@ def _main_row(host: Host) -> dict[str, Component]:
     label, default = LABELS["en"], defaults(host)
     pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
     known = host.drafters()
-    drafters = [(drafter.id, drafter.label, "") for drafter in known]
+    drafters = [(BEST, label["drafter_best"], ""), *((drafter.id, drafter.label, "") for drafter in known)]
     trees = {drafter.id for drafter in known if drafter.is_tree}
     with gr.Row(elem_classes="sd-row"):
         pair = _select("pair", pairs, default.pair)
@@ -146,7 +147,7 @@ def defaults(host: Host) -> Settings:
     """The settings that the page opens with."""
     example = EXAMPLES[DEFAULT_EXAMPLE]
     pair = next((pair.id for pair in host.pairs() if pair.available), Settings.model_fields["pair"].default)
-    return Settings(prompt=example.prompt, chat=example.chat, pair=pair, drafter=host.drafters()[0].id)
+    return Settings(prompt=example.prompt, chat=example.chat, pair=pair)
 
 
 def _id(field: str) -> str:
@@ -179,7 +180,7 @@ def _select(field: str, choices: list[tuple[str, str, str]], chosen: str, trees:
 
 def from_address(query: Mapping[str, str], host: Host) -> dict[str, Any]:
     """Settings named in an address. A bad value is left out: an old link should still open the page."""
-    drafters = {drafter.id for drafter in host.drafters()}
+    drafters = {BEST, *(drafter.id for drafter in host.drafters())}
     known = {"pair": {pair.id for pair in host.pairs()}, "drafter": drafters, "rival": {"", *drafters}}
     values: dict[str, Any] = {}
     for field in FIELDS:
@@ -191,4 +192,6 @@ def from_address(query: Mapping[str, str], host: Host) -> dict[str, Any]:
                 continue
             if text in known.get(field, {text}):
                 values[field] = getattr(checked, field)
+    if "gamma" in values:
+        values.setdefault("auto_gamma", False)  # as Settings has it: whoever names a gamma wants that one
     return values

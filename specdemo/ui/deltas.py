@@ -24,12 +24,10 @@ from specdemo.events import (
     Start,
     Token,
 )
-from specdemo.metrics import LaneMetrics, RaceMetrics, common_tokens, relative_speed
-from specdemo.ui.verdict import check_note, verdict
+from specdemo.metrics import COMPARABLE, LaneMetrics, RaceMetrics, common_tokens, relative_speed
+from specdemo.ui.verdict import check_note, failure, verdict
 
 LANES: tuple[Lane, ...] = ("baseline", "speculative", "rival")
-
-_STEADY_TOKENS = 12  # common tokens from which the speed-up is shown while a race runs
 
 # One letter an outcome on the wire; assets/js/tokens.js has the same table.
 CODES = {
@@ -57,7 +55,9 @@ def pack_token(token: Token) -> list[Any]:
 
 def pack_round(event: Round) -> dict[str, Any]:
     """A round without its recorded top lists; those are fetched for the one token a visitor points at."""
-    tree = {} if event.parents is None else {"parents": event.parents, "depth": event.depth}
+    more = {} if event.parents is None else {"parents": event.parents, "depth": event.depth}
+    if event.no_draft:
+        more["why"] = event.no_draft
     return {
         "n": event.round,
         "drafted": [pack_token(token) for token in event.drafted],
@@ -65,7 +65,7 @@ def pack_round(event: Round) -> dict[str, Any]:
         "draft": short(event.draft_seconds),
         "verify": short(event.verify_seconds),
         "clock": short(event.clock, 6),
-        **tree,
+        **more,
     }
 
 
@@ -95,7 +95,12 @@ class _LaneNews:
 
     def add(self, event: Event) -> None:
         if isinstance(event, Start):
-            self.news["start"] = {"prompt_tokens": event.prompt_tokens, "drafter": event.drafter, "gamma": event.gamma}
+            self.news["start"] = {
+                "prompt_tokens": event.prompt_tokens,
+                "drafter": event.drafter,
+                "gamma": event.gamma,
+                "draft_context": event.draft_context,
+            }
         elif isinstance(event, Prefill):
             self.news["prefill"] = [event.done, event.total]
         elif isinstance(event, Draft):
@@ -107,7 +112,9 @@ class _LaneNews:
             self.news.setdefault("rounds", []).append(pack_round(event))
         elif isinstance(event, End):
             self.news.pop("ghost", None)
-            self.news["end"] = {"reason": event.reason, "tokens": event.tokens, "message": event.message}
+            self.news["end"] = {"reason": event.reason, "tokens": event.tokens}
+            if event.reason == "error":
+                self.news["end"]["message"] = failure(event)
 
     def take(self) -> dict[str, Any]:
         news, self.news = self.news, {}
@@ -127,7 +134,6 @@ class Encoder:
         self._lanes = {lane: _LaneNews() for lane in LANES}
         self._head: dict[str, Any] = {}
         self._temperature, self._acceptance = 0.0, "exact"
-        self._over = False
         self._rival = False
 
     def add(self, event: RaceEvent) -> None:
@@ -158,7 +164,6 @@ class Encoder:
         }
 
     def _end(self, event: RaceEnd) -> None:
-        self._over = True
         self._head["check"] = check_note(event.check, self._temperature, self.metrics, self._names, self._acceptance)
         self._head["verdict"] = verdict(self.metrics, self._names)
 
@@ -188,7 +193,6 @@ class Encoder:
     def _versus(self, lane: LaneMetrics, reference: LaneMetrics) -> dict[str, float | int | None]:
         """How fast a lane is against another, and over how many tokens."""
         common = common_tokens(lane, reference)
-        # Over a burst or two the ratio says more about where the lines were drawn than about speed.
-        told = self._over or common >= _STEADY_TOKENS
+        told = common >= COMPARABLE
         # Digits enough for the page to round as the verdict does.
         return {"speedup": short(relative_speed(lane, reference), 8) if told else None, "common": common}

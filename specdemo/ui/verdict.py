@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from specdemo.events import GreedyCheck
-from specdemo.metrics import LaneMetrics, RaceMetrics, common_tokens
+from collections.abc import Iterator
+
+from specdemo.events import End, GreedyCheck, NoDraft
+from specdemo.metrics import COMPARABLE, LaneMetrics, RaceMetrics, common_tokens
 from specdemo.settings import Acceptance
+from specdemo.ui.copy import TEXTS
 
 Texts = dict[str, str]
 """The same text by language: {"en": ..., "ja": ...}."""
 
 _DRAW = 1.02  # below this, speeds differ by no more than the noise of the clocks
-_TOO_SHORT: Texts = {
-    "en": "The run was too short to compare the lanes.",
-    "ja": "比較するには実行が短すぎました。",
+_AT_THE_EDGES: set[NoDraft] = {"no_room", "too_early"}  # a first or last token that is nobody's fault
+_UNDRAFTED: Texts = {
+    "en": "Nothing was drafted in {a} of {b} rounds: {reasons}.",
+    "ja": "{b} ラウンド中 {a} ラウンドは下書きなし: {reasons}。",
 }
 _DUEL: dict[str, Texts] = {
     "en": {
@@ -41,14 +45,19 @@ _DUEL: dict[str, Texts] = {
 
 
 def verdict(race: RaceMetrics, names: tuple[str, str] = ("", "")) -> Texts:
-    """Measured against predicted speed, and why. Says so plainly where speculation loses, or which drafter won; `names`
-    are those of the speculative lane's drafter and of its rival."""
+    """Measured against predicted speed, and why. Says so plainly where speculation loses, or which drafter won, where
+    nothing was drafted, and what went wrong; `names` are those of the speculative lane's drafter and of its rival."""
+    parts = [_comparison(race, names), *_silences(race, names), *_failures(race)]
+    return {"en": " ".join(part["en"] for part in parts), "ja": "".join(part["ja"] for part in parts)}
+
+
+def _comparison(race: RaceMetrics, names: tuple[str, str]) -> Texts:
     if race.speculative.rounds and race.rival.rounds:
         return _duel(race, names)
     if not race.baseline.rounds or not race.speculative.rounds:
         return _one_lane(race)
-    if race.speedup is None:
-        return _TOO_SHORT
+    if race.speedup is None or race.common_tokens < COMPARABLE:
+        return _too_short(race.common_tokens)
     speedup, lane = race.speedup, race.speculative
     en, ja = _headline(speedup, race.common_tokens)
     if race.predicted_speedup is not None:
@@ -87,8 +96,9 @@ def lane_names(names: tuple[str, str]) -> tuple[Texts, Texts]:
 
 def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:
     """Which of two drafters won, by how much, and why: tokens a round against what a round costs."""
-    if race.lead is None:
-        return _TOO_SHORT
+    tokens = common_tokens(race.rival, race.speculative)
+    if race.lead is None or tokens < COMPARABLE:
+        return _too_short(tokens)
     sides = list(zip((race, race.of_rival), lane_names(names), strict=True))
     first, second = sides if race.lead < 1 else sides[::-1]
     factor = max(race.lead, 1 / race.lead)
@@ -96,9 +106,8 @@ def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:
     for language, words in _DUEL.items():
         winner, loser = first[1][language], second[1][language]
         key = "draw" if factor < _DRAW else "won"
-        tokens = common_tokens(race.rival, race.speculative)
         text = words[key].format(winner=winner, loser=loser, factor=factor, tokens=tokens)
-        speeds = [side.speedup for side, _ in (first, second)]
+        speeds = [side.speedup if side.common_tokens >= COMPARABLE else None for side, _ in (first, second)]
         if None not in speeds:
             text += words["base"].format(winner=winner, loser=loser, a=speeds[0], b=speeds[1])
             text += words["both_lost"] if max(speeds) < 1 else ""
@@ -154,10 +163,69 @@ def _one_lane(race: RaceMetrics) -> Texts:
     en, ja = f"{lane.tokens} tokens", f"{lane.tokens} トークン"
     if lane.decode_rate:
         en, ja = f"{en} at {lane.decode_rate:.1f} tokens/s", f"{ja}、{lane.decode_rate:.1f} トークン/秒"
+    if sum(bool(each.rounds or each.end) for each in (race.baseline, race.speculative, race.rival)) > 1:
+        return {
+            "en": f"{en}. Nothing came from another lane to compare it with.",
+            "ja": f"{ja}。他のレーンの出力がないため比較はありません。",
+        }
     return {
         "en": f"{en}. One lane ran alone, so there is nothing to compare it with.",
         "ja": f"{ja}。片方のレーンだけなので比較はありません。",
     }
+
+
+def _too_short(common: int) -> Texts:
+    return {
+        "en": f"The run was too short to compare the lanes: both have {_tokens(common) if common else 'no token'}.",
+        "ja": f"比較するには実行が短すぎました: 両方にあるのは {common} トークンだけです。",
+    }
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token" if n == 1 else f"{n} tokens"
+
+
+def undrafted(lane: LaneMetrics) -> Texts | None:
+    """In how many rounds nothing was drafted, and why; None where there is nothing to tell."""
+    counts, total = lane.undrafted, lane.undrafted.total()
+    if not total or (set(counts) <= _AT_THE_EDGES and total < lane.rounds):
+        return None
+    told = {}
+    for language, template in _UNDRAFTED.items():
+        reasons = [
+            TEXTS[language][f"why_{why}"].format(n=lane.draft_context) + (f" ({count})" if len(counts) > 1 else "")
+            for why, count in counts.most_common()
+        ]
+        told[language] = template.format(a=total, b=lane.rounds, reasons="; ".join(reasons))
+    return told
+
+
+def _silences(race: RaceMetrics, names: tuple[str, str]) -> Iterator[Texts]:
+    """What each lane that drafts has to say of the rounds in which it did not."""
+    for lane, name in zip((race.speculative, race.rival), lane_names(names), strict=True):
+        if told := undrafted(lane):
+            yield {each: f"{name[each]}: {told[each]}" if race.rival.rounds else told[each] for each in told}
+
+
+def failure(end: End) -> Texts:
+    """The sentence of a lane that ended in an error."""
+    ja = (
+        f"{end.model} はトークン {end.tokens} の確率を計算できませんでした（ロジットが NaN か無限大）。"
+        "文はそこで終わります。重みが壊れているか、16 ビットでは桁があふれています。"
+        "読み込み直すか、--dtype fp32 で起動してください。"
+    )
+    return {"en": end.message, "ja": ja if end.model else end.message}
+
+
+def _failures(race: RaceMetrics) -> Iterator[Texts]:
+    """Errors that lanes ended in: once where it is the same one everywhere, else by lane."""
+    ends = {name: end for name in ("baseline", "speculative", "rival") if (end := getattr(race, name).end)}
+    failed = {name: failure(end) for name, end in ends.items() if end.reason == "error"}
+    if len(failed) == len(ends) and len({told["en"] for told in failed.values()}) == 1:
+        yield next(iter(failed.values()))
+        return
+    for name, told in failed.items():
+        yield {each: f"{TEXTS[each][name]}: {told[each]}" for each in told}
 
 
 def check_note(
@@ -169,8 +237,11 @@ def check_note(
 ) -> dict[str, str]:
     """The lanes' texts compared: {"kind": ..., "en": ..., "ja": ...}. With a rival, a text that parts is named."""
     n, at = check.compared, check.position
+    ends = {lane.end.reason for lane in (race.baseline, race.speculative, race.rival) if lane.end}
     if check.verdict == "identical":
-        en, ja = f"Texts identical over {n} tokens.", f"{n} トークンまで完全に一致。"
+        en, ja = f"Texts identical over {_tokens(n)}.", f"{n} トークンまで完全に一致。"
+        if "error" in ends:
+            en, ja = f"{en[:-1]}, as far as both came.", f"出力された {ja}"
     elif check.verdict == "near_tie":
         gap = "" if check.gap is None else f" (gap {check.gap:.1g})"
         en = f"Near-tie at token {at}{gap}: the two best logits lie within floating-point noise, so the texts part."
@@ -186,6 +257,16 @@ def check_note(
     elif temperature > 0:
         en = "Temperature above 0: the lanes draw from the same distribution with their own dice, so the texts differ."
         ja = "温度が 0 より大きいため、各レーンは同じ分布から別々に抽選し、文は異なります。"
+    elif "stopped" in ends:
+        en, ja = "Stopped before the end: the texts were not compared.", "途中で停止したため、文は比較されていません。"
+    elif at is not None:
+        en = f"The texts part at token {at}, where the target computes no probabilities: they cannot be compared."
+        ja = f"文はトークン {at} で分かれますが、本体モデルの確率が計算できないため比較できません。"
+    elif "error" in ends:
+        en, ja = (
+            "A lane ended in an error: there is no token to compare.",
+            "エラーのため比較できるトークンがありません。",
+        )
     else:
         en, ja = "The texts were not compared.", "文は比較されていません。"
     if race.rival.rounds and check.verdict in ("near_tie", "different"):

@@ -335,3 +335,62 @@ def test_clear_during_a_run_clears_and_the_next_run_works(scripted, visit):
     visitor.run("Again", max_tokens="24")
     visitor.wait_phase("done")
     assert visitor.text("speculative")
+
+
+def test_a_lane_says_while_it_happens_why_nothing_is_drafted(scripted, visit):
+    visitor = visit(scripted, "?drafter=short")
+    scripted.host.step = 0.02
+    visitor.run()
+    ending = visitor.page.locator('.sd-speculative [data-n="ending"]')
+    reason = "the draft reads at most 70 tokens"
+    visitor.page.wait_for_function(
+        "(reason) => document.querySelector('.sd-speculative [data-n=ending]').textContent.includes(reason)", arg=reason
+    )
+    assert visitor.phase() == "running"
+    visitor.wait_phase("done")
+    assert f"no draft: {reason}" in ending.inner_text()
+    assert ending.get_attribute("title") == f"no draft: {reason}"
+    assert visitor.page.inner_text('.sd-baseline [data-n="ending"]').count("·") == 1
+    assert "only one token was left" in visitor.page.locator("#sd-rows .sd-round").first.inner_text()
+    assert reason in visitor.page.locator("#sd-rows .sd-round").nth(1).inner_text()
+    visitor.page.locator("#sd-rows .sd-round-n").nth(1).click()
+    assert reason in visitor.page.inner_text("#sd-tree-title")
+    verdict = visitor.page.locator("#sd-verdict-text")
+    assert "Nothing was drafted in" in verdict.inner_text()
+    assert reason in verdict.inner_text()
+    visitor.page.locator(".sd-speculative .tok.plain").nth(-2).hover()
+    assert reason in visitor.page.inner_text("#sd-card")
+    visitor.screenshot("no-draft")
+    visitor.page.click('[data-do="lang"]')
+    for place in (ending, verdict, visitor.page.locator("#sd-tree-title")):
+        assert "70 トークンまで" in place.inner_text()
+
+
+def test_a_draft_that_cannot_read_the_prompt_is_told_before_the_first_token(scripted, visit):
+    visitor = visit(scripted, "?drafter=short")
+    scripted.host.step = 2  # the prompt takes two steps
+    visitor.run("A long prompt")
+    visitor.page.wait_for_function(
+        "document.querySelector('.sd-speculative [data-n=ending]').textContent.includes('reads at most 20 tokens')"
+    )
+    assert visitor.page.locator(".sd-speculative .tok").count() == 0
+    scripted.host.step = 0.005
+    visitor.wait_phase("done")
+    assert "Nothing was drafted in 128 of 128 rounds" in visitor.page.inner_text("#sd-verdict-text")
+
+
+def test_a_lane_that_fails_says_so_and_the_other_goes_on(scripted, visit):
+    visitor = visit(scripted)
+    visitor.run("NaN")
+    visitor.wait_phase("done")
+    ending = visitor.page.locator('.sd-speculative [data-n="ending"]')
+    assert "error · M failed at 3" in ending.inner_text()
+    assert "error" not in visitor.page.inner_text('.sd-baseline [data-n="ending"]')
+    assert "Speculative: M failed at 3" in visitor.page.inner_text("#sd-verdict-text")
+    written = visitor.text("speculative")
+    assert written
+    assert visitor.text("baseline").startswith(written)
+    visitor.screenshot("failed")
+    visitor.page.click('[data-do="lang"]')
+    assert "確率を計算できませんでした" in ending.inner_text()
+    assert "確率を計算できませんでした" in visitor.page.inner_text("#sd-verdict-text")

@@ -20,10 +20,9 @@ from transformers import (
 
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
-from specdemo.models import layers
 from specdemo.models.cache import KVCache
 from specdemo.models.graphs import RecordedPasses
-from specdemo.models.layers import RMSNorm, linear
+from specdemo.models.layers import RMSNorm
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.models.loading import LoadedPair, is_lean
@@ -303,42 +302,6 @@ def test_weights_are_taken_out_of_the_checkpoint_while_they_are_fused() -> None:
     weights = dict(model.state_dict())
     LeanModel(model.config, weights, CPU, torch.float32)
     assert not [name for name in weights if name.startswith("model.layers")]
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_prepacked_weights_and_their_fallback_agree(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, x = torch.randn(2048, 600), torch.randn(1, 5, 600)
-    added = torch.randn(2048) if bias else None
-    fast = linear(weight, added)(x)
-    monkeypatch.setattr(layers, "can_prepack", lambda: False)
-    slow = linear(weight, added)
-    torch.testing.assert_close(fast, slow(x), atol=1e-3, rtol=1e-4)
-    assert slow.func is torch.nn.functional.linear
-
-
-def test_a_drafters_layers_may_round_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, bias, x = torch.randn(2048, 600), torch.randn(2048), torch.randn(3, 600)
-    monkeypatch.setattr(layers, "multiplies_coarsely", lambda: False)
-    exact = linear(weight, bias, coarse=True)(x)
-    assert torch.equal(exact, linear(weight, bias)(x))
-    monkeypatch.setattr(layers, "multiplies_coarsely", lambda: True)
-    rounded = linear(weight, bias, coarse=True)(x)
-    assert rounded.dtype == torch.float32
-    error = (rounded - exact).abs().max() / exact.abs().max()
-    assert 0 < error < 1e-2
-
-
-def test_missing_operators_mean_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_):
-        raise AttributeError("no such operator")
-
-    monkeypatch.setattr(layers, "_prepacked", refuse)
-    layers.can_prepack.cache_clear()
-    try:
-        assert not layers.can_prepack()
-        assert linear(torch.randn(2048, 600)).func is torch.nn.functional.linear
-    finally:
-        layers.can_prepack.cache_clear()
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])

@@ -30,9 +30,10 @@ from specdemo.events import (
     TopLists,
     Trace,
 )
-from specdemo.settings import Settings
+from specdemo.settings import BEST, Settings
 from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
+SHORT = 30  # tokens that the "short" drafter's model can read
 BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
 WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm")
 SCRIPT = """Sunlight looks white, but it is a mix of all colours. When it enters the air, it meets molecules far \
@@ -61,7 +62,9 @@ def machine() -> Machine:
 
 
 class FakeHost:
-    """`step` is a target pass in seconds (0 for tests); a prompt naming an error raises it."""
+    """`step` is a target pass in seconds (0 for tests); a prompt naming an error raises it, NaN in it ends the drafting
+    lanes in an error on their way. The drafter "short" falls silent behind SHORT tokens of answer, or in a long prompt.
+    """
 
     def __init__(self, step: float = 0.06, accept: float = 0.72, load_seconds: float = 0.0) -> None:
         self.step, self.accept = step, accept
@@ -91,6 +94,7 @@ class FakeHost:
             DrafterInfo(id="draft-model", label="Draft model (4.8M)"),
             DrafterInfo(id="prompt-lookup", label="Prompt lookup"),
             DrafterInfo(id="tree", label="Scripted tree"),
+            DrafterInfo(id="short", label="Short draft"),
         ]
 
     def headline(self) -> str:
@@ -107,6 +111,8 @@ class FakeHost:
             self.running -= 1
 
     def _race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+        if settings.drafter == BEST:
+            settings = settings.model_copy(update={"drafter": self.drafters()[0].id})
         info = ModelInfo(name="SmolLM2-135M", parameters=135_000_000, dtype="float32")
         head = Trace(created="2026-01-01T00:00:00Z", settings=settings, target=info, draft=info, machine=machine())
         yield RaceStart(trace=head)
@@ -142,8 +148,8 @@ class FakeHost:
         reason: EndReason = "stopped" if stop.is_set() else "max_tokens" if done >= settings.max_tokens else "eos"
         return End(reason=reason, tokens=done, clock=clock)
 
-    def _opening(self, clock: float, drafter: str | None, gamma: int) -> Iterator[Event]:
-        yield Start(prompt_tokens=40, drafter=drafter, gamma=gamma)
+    def _opening(self, clock: float, drafter: str | None, gamma: int, context: int | None = None) -> Iterator[Event]:
+        yield Start(prompt_tokens=40, drafter=drafter, gamma=gamma, draft_context=context)
         yield Prefill(done=40, total=40, clock=clock)
 
     def _baseline(self, settings: Settings, stop: threading.Event) -> Iterator[Event]:
@@ -163,10 +169,15 @@ class FakeHost:
     def _speculative(self, settings: Settings, drafter: str, stop: threading.Event) -> Iterator[Event]:
         step, rng = self.step or 1e-3, random.Random(settings.seed)
         clock, done, number = 2 * step, 0, 0
-        yield from self._opening(clock, drafter, settings.gamma)
+        reads = None if drafter != "short" else 20 if "long prompt" in settings.prompt else 40 + SHORT
+        yield from self._opening(clock, drafter, settings.gamma, reads)
         script = self._script(settings)
         while done < len(script) and not stop.is_set():
-            drafts, final = self._verdicts(script, done, settings.gamma, rng)
+            if "NaN" in settings.prompt and done >= SHORT:
+                yield End(reason="error", tokens=done, clock=clock, message=f"M failed at {done}.", model="M")
+                return
+            silent = reads is not None and 40 + done >= reads
+            drafts, final = self._verdicts(script, done, 0 if silent else settings.gamma, rng)
             parents = None
             if drafter == "tree" and drafts:
                 drafts, parents = self._tree(drafts, rng)
@@ -176,7 +187,9 @@ class FakeHost:
                 texts = [token.text for token in drafts]
                 yield Draft(round=number, start=done, texts=texts, parents=parents, clock=clock)
             clock += 1.3 * step
-            yield self._round(number, drafts, final, seconds, 1.3 * step, clock, parents)
+            decided = self._round(number, drafts, final, seconds, 1.3 * step, clock, parents)
+            why = None if drafts else "draft_full" if done < len(script) - 1 else "no_room"
+            yield decided.model_copy(update={"no_draft": why})
             done += sum(token.outcome == "accepted" for token in drafts) + (final is not None)
             number += 1
         yield self._end(done, settings, stop, clock)

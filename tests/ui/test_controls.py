@@ -12,6 +12,7 @@ from tests.ui.fake_host import FakeHost
 def test_settings_come_back_from_an_address():
     query = {"prompt": "a & b\n<c>", "chat": "false", "gamma": "7", "temperature": "0.5", "mode": "baseline"}
     expected = {"prompt": "a & b\n<c>", "chat": False, "gamma": 7, "temperature": 0.5, "mode": "baseline"}
+    expected["auto_gamma"] = False  # a link that names a gamma means that one
     assert from_address(query, FakeHost()) == expected
 
 

@@ -14,7 +14,7 @@ KEPT = {CODES[outcome] for outcome in ("accepted", "resampled", "bonus", "plain"
 
 
 def events(host: FakeHost, **settings):
-    return list(host.race(Settings(prompt="hello", **settings), threading.Event()))
+    return list(host.race(Settings(**{"prompt": "hello", **settings}), threading.Event()))
 
 
 def deltas(race, every: int):
@@ -113,3 +113,29 @@ def test_a_tree_goes_over_the_wire_with_its_shape_before_and_after_the_verdict(h
         assert decided["depth"] <= 4 < len(decided["parents"])
     assert found[-1]["numbers"]["speculative"]["nodes"] > found[-1]["numbers"]["speculative"]["depth"] > 1
     assert text(found, "speculative") == text(found, "baseline")
+
+
+def test_why_nothing_was_drafted_goes_over_the_wire(host):
+    found = [delta for delta in deltas(events(host, drafter="short"), 5) if delta]
+    starts = {
+        lane: d[lane]["start"] for d in found for lane in ("baseline", "speculative") if "start" in d.get(lane, {})
+    }
+    assert starts["speculative"]["draft_context"] == 70
+    assert starts["baseline"]["draft_context"] is None
+    rounds = [r for delta in found for r in delta.get("speculative", {}).get("rounds", [])]
+    assert {r.get("why") for r in rounds if r["drafted"]} == {None}
+    assert [r["why"] for r in rounds[-20:]] == [*["draft_full"] * 19, "no_room"]
+
+
+def test_an_error_ends_its_lane_in_both_languages(host):
+    found = [delta for delta in deltas(events(host, prompt="NaN"), 5) if delta]
+    ends = {lane: d[lane]["end"] for d in found for lane in ("baseline", "speculative") if "end" in d.get(lane, {})}
+    assert ends["speculative"]["reason"] == "error"
+    assert ends["speculative"]["message"].keys() == {"en", "ja"}
+    assert "message" not in ends["baseline"]
+
+
+def test_over_a_handful_of_tokens_no_lane_is_called_faster(host):
+    last = [delta for delta in deltas(events(host, max_tokens=5), 5) if delta][-1]
+    assert last["numbers"]["speculative"]["speedup"] is None
+    assert "too short" in last["verdict"]["en"]

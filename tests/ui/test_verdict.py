@@ -1,9 +1,13 @@
 """The verdict says what happened, wins and losses alike."""
 
+from typing import get_args
+
 import pytest
 
-from specdemo.events import End, GreedyCheck, LaneEvent, Prefill, Round, Token
+from specdemo.decoding.request import no_distribution
+from specdemo.events import End, GreedyCheck, LaneEvent, NoDraft, Prefill, Round, Start, Token
 from specdemo.metrics import RaceMetrics
+from specdemo.ui.copy import TEXTS
 from specdemo.ui.verdict import check_note, verdict
 
 
@@ -112,3 +116,99 @@ def test_the_lane_whose_text_parts_is_named_where_there_are_two():
     assert check_note(check, 0, duel(0.1, 0.1), NAMES)["en"].startswith("“Prompt lookup”: BUG")
     assert check_note(check, 0, race(0.1), NAMES)["en"].startswith("BUG")
     assert check_note(GreedyCheck(verdict="unchecked"), 0, duel(0.1, 0.1, with_baseline=False))["en"]
+
+
+# --- Too short, not drafted, failed, stopped ---
+
+
+@pytest.mark.parametrize("tokens", [2, 4, 10])
+def test_a_handful_of_tokens_is_no_win(tokens):
+    told = verdict(race(0.1, tokens))
+    assert told["en"] == f"The run was too short to compare the lanes: both have {tokens} tokens."
+    assert f"{tokens} トークンだけ" in told["ja"]
+    first, other = race(0.1, tokens), race(0.2, tokens)
+    assert "too short" in verdict(RaceMetrics(first.baseline, first.speculative, other.speculative), NAMES)["en"]
+
+
+def test_one_token_is_one_token():
+    lane = race(0.1, 2)
+    lane.baseline.tokens = 1
+    assert verdict(lane)["en"].endswith("both have 1 token.")
+    assert check_note(GreedyCheck(verdict="identical", compared=1), 0, lane)["en"] == "Texts identical over 1 token."
+
+
+def silent(reasons: dict[NoDraft, int], drafted: int = 29, context: int | None = None) -> RaceMetrics:
+    """A race with that many rounds without a draft, by the reason."""
+    whole = race(0.1, 2 * drafted)
+    whole.speculative.add(Start(prompt_tokens=5, drafter="d", draft_context=context))
+    for why, count in reasons.items():
+        for _ in range(count):
+            n = whole.speculative.rounds
+            final = Token(id=2, text="b", outcome="plain", position=n)
+            seconds = {"draft_seconds": 0, "verify_seconds": 0.1, "overhead_seconds": 0}
+            whole.speculative.add(
+                Round(round=n, start=n, drafted=[], final=final, no_draft=why, clock=3 + 0.1 * n, **seconds)
+            )
+    return whole
+
+
+def test_the_verdict_says_in_how_many_rounds_nothing_was_drafted_and_why():
+    text = verdict(silent({"draft_full": 61}, context=64))
+    assert "Nothing was drafted in 61 of 90 rounds: the draft reads at most 64 tokens." in text["en"]
+    assert "90 ラウンド中 61 ラウンドは下書きなし: 下書きモデルが読めるのは 64 トークンまで。" in text["ja"]
+    text = verdict(silent({"no_room": 1, "unsure": 9}))["en"]
+    assert "in 10 of 39 rounds: the draft was too unsure of its first token (9); only one token was left" in text
+    both = silent({"no_match": 9})
+    text = verdict(RaceMetrics(both.baseline, race(0.1).speculative, both.speculative), NAMES)["en"]
+    assert "“Prompt lookup”: Nothing was drafted in 9 of 38 rounds: nothing that could follow was found." in text
+    assert text.count("Nothing was drafted") == 1
+
+
+def test_a_last_token_without_a_draft_is_not_worth_a_sentence_unless_it_is_the_only_one():
+    assert "drafted" not in verdict(silent({"no_room": 1, "too_early": 1}))["en"].replace("tested drafts", "")
+    assert "in 1 of 1 rounds: only one token was left to write" in verdict(silent({"no_room": 1}, drafted=0))["en"]
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_every_reason_has_its_words(language):
+    assert {f"why_{why}" for why in get_args(NoDraft)} == {key for key in TEXTS[language] if key.startswith("why_")}
+
+
+def failed(metrics: RaceMetrics, *lanes: str) -> RaceMetrics:
+    for lane in lanes:
+        own = getattr(metrics, lane)
+        message = no_distribution("M", own.tokens)
+        own.end = End(reason="error", tokens=own.tokens, clock=1, message=message, model="M")
+    return metrics
+
+
+def test_an_error_is_told_once_or_by_lane():
+    everywhere = verdict(failed(RaceMetrics(), "baseline", "speculative"))
+    assert everywhere["en"].startswith("No token was produced. M computed no probabilities for token 0 (")
+    assert everywhere["en"].count("M computed") == 1
+    assert "M はトークン 0 の確率を計算できませんでした" in everywhere["ja"]
+    one = verdict(failed(race(0.1), "speculative"))
+    assert "2.00× as fast" in one["en"]
+    assert "Speculative: M computed no probabilities for token 40" in one["en"]
+    assert "投機的: M はトークン 40" in one["ja"]
+
+
+def test_the_check_says_nothing_false_of_lanes_that_ended_early():
+    broken = failed(race(0.1), "speculative")
+    note = check_note(GreedyCheck(verdict="identical", compared=40), 0, broken)
+    assert note["en"] == "Texts identical over 40 tokens, as far as both came."
+    assert "error" in check_note(GreedyCheck(verdict="unchecked"), 0, broken)["en"]
+    note = check_note(GreedyCheck(verdict="unchecked", compared=9, position=9), 0, broken)
+    assert "part at token 9, where the target computes no probabilities" in note["en"]
+    stopped = race(0.1)
+    stopped.baseline.end = End(reason="stopped", tokens=40, clock=1)
+    assert check_note(GreedyCheck(verdict="unchecked"), 0, stopped)["en"].startswith("Stopped before the end")
+
+
+def test_a_lane_that_wrote_nothing_is_not_called_absent():
+    alone = race(0.1)
+    stopped = End(reason="stopped", tokens=0, clock=1)
+    lanes = RaceMetrics(alone.baseline, RaceMetrics().speculative)
+    lanes.speculative.end = stopped
+    assert "Nothing came from another lane" in verdict(lanes)["en"]
+    assert "ran alone" not in verdict(lanes)["en"]
