@@ -89,6 +89,7 @@ def require_folder(*files: Path | None) -> None:
 
 
 def wide_console() -> Console:
-    """The terminal, or 150 columns where output goes to a file: tables should not be folded there."""
-    console = Console()
-    return console if console.is_terminal else Console(width=150)
+    """The terminal, or 150 columns where output goes to a file: tables should not be folded there. Names of categories
+    and models are printed as they are: square brackets in them are no markup."""
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(width=150, markup=False)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from specdemo.errors import UserError
+from specdemo.settings import well_formed
 
 
 def read_prompts(file: Path) -> list[tuple[str, str]]:
@@ -20,7 +21,7 @@ def read_prompts(file: Path) -> list[tuple[str, str]]:
             continue
         try:
             item = json.loads(line)
-            category, prompt = str(item["category"]), str(item["prompt"])
+            category, prompt = (well_formed(str(item[key])) for key in ("category", "prompt"))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f'{file}, line {number}, is no {{"category": ..., "prompt": ...}} line.') from error
         if not prompt.strip():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specdemo.errors import UserError
 
@@ -19,6 +19,20 @@ MAX_GAMMA = 16
 MAX_DEPTH = 10
 MAX_NODES = 64
 MAX_TOKENS = 4096
+
+
+def well_formed(text: str) -> str:
+    """The text as Unicode: halves of a character that stand together are joined, a half alone becomes U+FFFD.
+
+    A browser, a JSON escape or an undecodable byte on a command line can leave half an emoji, which no tokenizer reads
+    and no UTF-8 writer writes. It is replaced and not refused, since a visitor sees the replacement character for it
+    before the run as well, and the trace keeps the prompt that the models read.
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+Text = Annotated[str, AfterValidator(well_formed)]
+"""Text from outside: it can be tokenized, and written as UTF-8 or JSON."""
 
 
 class SamplerSettings(BaseModel):
@@ -45,11 +59,11 @@ class Settings(SamplerSettings):
     trees, and changes the output distribution.
     """
 
-    prompt: str
+    prompt: Text
     chat: bool = True
-    pair: str = "smollm2-135m"
-    drafter: str = BEST
-    rival: str = ""
+    pair: Text = "smollm2-135m"
+    drafter: Text = BEST
+    rival: Text = ""
     gamma: int = Field(4, ge=1, le=MAX_GAMMA)
     auto_gamma: bool = True
     depth: int = Field(6, ge=1, le=MAX_DEPTH)

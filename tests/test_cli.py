@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from specdemo.cli import app
+from specdemo.events import Trace
+from tests.test_loading import save_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,3 +41,20 @@ def test_a_mistake_ends_in_one_sentence_without_a_traceback() -> None:
     assert done.returncode == 2
     assert "There is no device 'abacus' here" in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_half_an_emoji_on_the_command_line_is_a_replacement_character(tmp_path: Path) -> None:
+    target, trace = save_model(tmp_path / "target"), tmp_path / "trace.json"
+    own = ["--target", str(target), "--device", "cpu", "--drafter", "prompt-lookup", "--max-tokens", "4"]
+    done = CliRunner().invoke(app, ["run", "\ud83d and \udcff", *own, "--trace", str(trace)])
+    assert done.exit_code == 0, done.output
+    assert Trace.from_json(trace.read_bytes()).settings.prompt == "\ufffd and \ufffd"
+
+
+def test_a_file_of_prompts_may_hold_half_an_emoji_and_brackets(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(r'{"category": "[/odd] \ud83d", "prompt": "a \ude00"}')
+    own = ["--target", str(save_model(tmp_path / "target")), "--device", "cpu", "--drafter", "prompt-lookup"]
+    done = CliRunner().invoke(app, ["run", "--prompts", str(file), *own, "--max-tokens", "4"])
+    assert done.exit_code == 0, done.output
+    assert "[/odd] \ufffd" in done.output

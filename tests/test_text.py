@@ -47,6 +47,22 @@ def test_a_character_split_over_tokens_belongs_to_the_last_of_them(default_pair:
     assert pieces(TextStream(default_pair.tokens.decode), ids) == [""] * (len(ids) - 1) + ["🦜"]
 
 
+@pytest.mark.parametrize("text", ["नमस्ते, क्षत्रिय।", "สวัสดีครับ", "e\u0301a\u0308", "👩\u200d🚀🏳️\u200d🌈", "مرحبا"])
+def test_signs_that_join_come_in_order_each_with_the_token_that_ends_it(default_pair: LoadedPair, text: str) -> None:
+    ids = default_pair.tokens.tokenizer.encode(text)
+    found = pieces(TextStream(default_pair.tokens.decode), ids)
+    assert "".join(found) == text
+    assert "\ufffd" not in "".join(found)
+    assert len([piece for piece in found if piece]) > 1
+
+
+def test_a_token_that_ends_a_character_and_begins_the_next_gets_the_one_that_it_ends() -> None:
+    # As in vocabularies that have merged over the borders of Thai letters.
+    parts = ["ก".encode()[:2], *["ก".encode()[2:] + "ก".encode()[:2]] * 7, "ก".encode()[2:], b"!"]
+    stream = TextStream(lambda ids: b"".join(parts[i] for i in ids).decode(errors="replace"))
+    assert pieces(stream, list(range(len(parts)))) == ["", *"ก" * 8, "!"]
+
+
 def test_peeking_changes_nothing(default_pair: LoadedPair) -> None:
     ids = default_pair.tokens.tokenizer.encode("日本語🦜!")
     stream = TextStream(default_pair.tokens.decode)

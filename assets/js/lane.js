@@ -1,6 +1,6 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
-import { firstChain, tokenSpan } from "./tokens.js";
+import { firstChain, tokenSpan, untranslated, visible } from "./tokens.js";
 import { count, milliseconds, percent, rate, ratio } from "./format.js";
 import { language, noDraft, text } from "./words.js";
 
@@ -28,6 +28,7 @@ export class Lane {
     this.reason = this.message = this.why = this.draftContext = null;
     this.silent = 0; // newest rounds without a draft
     this.box.replaceChildren(this.empty);
+    untranslated(this.box, false);
     this.#say(message);
     this.element.classList.toggle("off", message === "not_run");
     this.element.classList.remove("trees");
@@ -65,7 +66,7 @@ export class Lane {
       firstChain(texts.length, parents).forEach((node) => {
         const span = document.createElement("span");
         span.className = "tok ghost dropped";
-        span.textContent = texts[node].replaceAll("\n", "↵");
+        span.textContent = visible(texts[node]);
         this.ghostSpan.append(span);
       });
       return [this.ghostSpan];
@@ -162,6 +163,7 @@ export class Lane {
     const follows = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR_END;
     const nodes = make();
     this.empty.remove();
+    untranslated(this.box);
     this.box.append(...nodes);
     if (follows) this.box.scrollTop = this.box.scrollHeight;
   }

@@ -39,6 +39,7 @@ export function mountStage({ element, props }) {
   page.stage.querySelector("#sd-dropped").addEventListener("change", (event) => {
     page.stage.classList.toggle("hide-dropped", !event.target.checked);
   });
+  document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();

@@ -61,10 +61,19 @@ export function firstChain(count, parents) {
   return chain;
 }
 
-// A dropped token is shown but is not text, so a line break in it must not break the line.
-export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
+// A token that stands apart from the text: a line break in it must not break the line, and a sign that joins the letter
+// before it has none to join.
+export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^\p{M}/u, "◌$&");
 
-// Text only ever goes in through textContent or text nodes: what a model writes is never markup.
+// What a model wrote (or was asked) is shown as it is: a browser's translator would rewrite it on its way.
+export function untranslated(element, as = true) {
+  element.translate = !as;
+  element.classList.toggle("notranslate", as);
+  return element;
+}
+
+// Text only ever goes in through textContent or text nodes: what a model writes is never markup. In a lane the spans of
+// kept tokens are looks alone (see lanes.css): their letters join and cluster as in one text.
 export function tokenSpan(token, key, index, { chip = false } = {}) {
   const span = document.createElement("span");
   const dropped = DROPPED.has(token.outcome);
@@ -72,34 +81,26 @@ export function tokenSpan(token, key, index, { chip = false } = {}) {
   if (dropped) span.classList.add("dropped");
   if (token.text === "") span.classList.add("partial");
   span.textContent = chip || dropped ? visible(token.text) : token.text;
-  if (MARKED.has(token.outcome)) mark(span);
+  if (chip && MARKED.has(token.outcome)) mark(span);
   if (!chip && !dropped && token.text.includes("\n")) markBreaks(span);
   span.dataset.key = key;
   span.dataset.index = index;
-  return span;
+  return untranslated(span);
 }
 
-// The icon stands behind the leading blanks: in front of them it would be left alone at the end of a line.
 function mark(span) {
-  const text = span.textContent;
-  const blanks = text.length - text.trimStart().length;
   const icon = document.createElement("i");
   icon.className = "mark";
-  span.replaceChildren(text.slice(0, blanks), icon, text.slice(blanks));
+  span.prepend(icon);
 }
 
 // A line break has no width to colour, so a sign of it gets the colour.
 function markBreaks(span) {
-  for (const node of [...span.childNodes]) {
-    if (node.nodeType !== Node.TEXT_NODE) continue;
-    const lines = node.data.split("\n");
-    node.replaceWith(
-      ...lines.flatMap((line, index) => {
-        if (index === lines.length - 1) return [line];
-        const sign = document.createElement("i");
-        sign.className = "break";
-        return [line, sign, "\n"];
-      }),
-    );
-  }
+  const nodes = span.textContent.split("\n").flatMap((line, index) => {
+    if (!index) return [line];
+    const sign = document.createElement("i");
+    sign.className = "break";
+    return [sign, "\n", line];
+  });
+  span.replaceChildren(...nodes.filter((node) => node !== ""));
 }

@@ -4,7 +4,7 @@
 // into its verdict without moving.
 
 import { probability } from "./format.js";
-import { tokenSpan, visible } from "./tokens.js";
+import { tokenSpan, untranslated, visible } from "./tokens.js";
 import { noDraft, text } from "./words.js";
 
 const LEFT = 14; // pixels before the first column
@@ -202,7 +202,7 @@ function spot(node, round, x, y, room) {
     const span = document.createElement("span");
     span.className = "tok";
     span.textContent = word;
-    place.append(span);
+    place.append(node.token ? untranslated(span) : span);
     place.setAttribute("aria-label", text("tree_root", { a: word }));
     return place;
   }

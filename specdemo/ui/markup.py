@@ -19,7 +19,7 @@ def header(headline: str) -> str:
 <header class="sd-top">
   <h1>specdemo</h1>
   <p class="sd-tagline">{span("tagline")}</p>
-  <p class="sd-headline" id="sd-headline">{html.escape(headline)}</p>
+  <p class="sd-headline notranslate" id="sd-headline" translate="no">{html.escape(headline)}</p>
   <nav class="sd-tools">
     <button type="button" data-do="link">{span("link")}</button>
     <button type="button" data-do="lang" lang="ja">{span("lang")}</button>

@@ -54,10 +54,8 @@ def test_outcomes_differ_in_colour_and_in_a_second_cue(scripted, visit):
             """(outcome) => {
                 const node = document.querySelector(`.sd-speculative .tok.${outcome}`);
                 const style = getComputedStyle(node);
-                const mark = node.querySelector('.mark');
-                const icon = mark ? getComputedStyle(mark, '::before').content : 'none';
                 return {colour: style.color + style.backgroundColor,
-                        cue: `${style.textDecorationLine} ${style.textDecorationStyle} ${icon}`};
+                        cue: `${style.textDecorationLine} ${style.textDecorationStyle} ${style.backgroundImage}`};
             }""",
             outcome,
         )

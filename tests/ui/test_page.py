@@ -1,6 +1,7 @@
 """The page as a server: its API, its queue, its own files."""
 
 import gzip
+import json
 import threading
 
 import httpx
@@ -47,6 +48,18 @@ def test_the_api_tells_a_mistake_in_a_sentence(client):
         client.predict("Hello", gamma=99, api_name="/run")
     with pytest.raises(AppError, match="Shorten it"):
         client.predict("UserError", api_name="/run")
+
+
+@pytest.mark.parametrize(("escaped", "read"), [(r"\ud83d", "\ufffd"), (r"a\u0000b", "a\0b"), (r"\ud83d\ude00", "😀")])
+def test_the_api_takes_any_text(served, escaped, read):
+    # By hand: Python's client refuses to send half a character, JavaScript's and curl do not.
+    calls = f"{served[1]}gradio_api/call/v2/run"
+    body = f'{{"prompt": "{escaped}", "max_tokens": 4}}'
+    called = httpx.post(calls, content=body, headers={"content-type": "application/json"})
+    said = httpx.get(f"{calls.replace('/v2', '')}/{called.json()['event_id']}", timeout=60).text
+    assert "event: complete" in said
+    (trace,) = json.loads(said.rsplit("data: ", 1)[1])
+    assert Trace.model_validate(trace).settings.prompt == read
 
 
 def test_only_one_endpoint_is_public(client):
