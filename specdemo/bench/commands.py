@@ -25,10 +25,12 @@ from specdemo.cli_options import (
     explained,
     gamma_settings,
     load,
-    require_folder,
+    named,
     wide_console,
 )
 from specdemo.errors import UserError
+from specdemo.outputs import require_writable
+from specdemo.prompts import SHIPPED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -37,18 +39,17 @@ if TYPE_CHECKING:
     from specdemo.bench.report import Report
     from specdemo.models.loading import LoadedPair
 
-PROMPTS = Path(__file__).parents[2] / "assets" / "prompts.jsonl"
 _ALL: list[str] = []
 _GAMMAS = ["auto"]
 _TUNED_GAMMAS = (1, 2, 3, 4, 6, 8, None)
 _TUNED_CONFIDENCES = (0.0, 0.2)
 
 Prompts = Annotated[Path, typer.Option(help='A .jsonl of {"category", "prompt"} lines; six shipped categories.')]
-Categories = Annotated[list[str], typer.Option(help="Some categories only, separated by commas.")]
+Categories = Annotated[list[str], typer.Option(callback=named, help="Some categories only, separated by commas.")]
 Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all that the pair can use by default.")]
 Gammas = Annotated[list[str], typer.Option(help="Drafts a round, or auto; may be given more than once.")]
-PerCategory = Annotated[int, typer.Option(min=0, help="Prompts of each category; 0 takes all of them.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often everything is run, in turn.")]
+PerCategory = Annotated[int, typer.Option(min=0, max=1_000_000, help="Prompts of each category; 0 takes all of them.")]
+Repeats = Annotated[int, typer.Option(min=1, max=1000, help="How often everything is run, in turn.")]
 Json = Annotated[Path | None, typer.Option(help="Write the results to this file.")]
 
 
@@ -61,7 +62,7 @@ def bench(
     nodes: Nodes = 16,
     temperature: Temperature = 0.0,
     categories: Categories = _ALL,
-    prompts: Prompts = PROMPTS,
+    prompts: Prompts = SHIPPED,
     per_category: PerCategory = 0,
     max_tokens: MaxTokens = 100,
     repeats: Repeats = 3,
@@ -86,7 +87,7 @@ def bench(
     with explained():
         from specdemo.bench.plan import Plan, choose_prompts
 
-        require_folder(json, plot)
+        require_writable(json, plot, inputs=[prompts])
         if synthetic:
             _synthetic(size, device, dtype, json, console)
             return
@@ -101,7 +102,7 @@ def bench(
             peers,
             page,
         )
-        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console), console)
+        report = _run(plan, lambda: load(pair, target, draft, head, device, dtype, console, drafter), console)
         if json:
             _save(report, json)
         if plot:
@@ -113,7 +114,7 @@ def bench(
 
 def tune(
     pair: Pair = None,
-    prompts: Prompts = PROMPTS,
+    prompts: Prompts = SHIPPED,
     categories: Categories = _ALL,
     per_category: PerCategory = 2,
     temperature: Temperature = 0.0,
@@ -133,7 +134,7 @@ def tune(
         from specdemo.bench.plan import Plan, choose_prompts
         from specdemo.bench.report import ALL, speedup_table
 
-        require_folder(json)
+        require_writable(json, inputs=[prompts])
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         chosen = choose_prompts(prompts, categories, per_category)
         plan = Plan(chosen, [], _TUNED_GAMMAS, _TUNED_CONFIDENCES, settings, repeats)
