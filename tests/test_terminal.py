@@ -57,7 +57,19 @@ def test_over_many_prompts_each_drafter_has_a_table() -> None:
     assert shown.count("mean") == 2
 
 
-@pytest.mark.parametrize("line", ["not json", '{"category": "x"}', "[1]"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        '{"category": "x"}',
+        "[1]",
+        "[" * 100_000,
+        '{"category": 3, "prompt": "a"}',
+        '{"category": null, "prompt": "a"}',
+        '{"category": "x", "prompt": null}',
+        '{"category": "x", "prompt": ["a"]}',
+    ],
+)
 def test_a_bad_line_of_a_prompts_file_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text('{"category": "x", "prompt": "a"}\n' + line)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
@@ -32,8 +35,12 @@ class Target:
         return LeanModel(self.config, dict(self.weights), torch.device(device), dtype)
 
 
-def load_target(source: str, device: str) -> Target:
+def load_target(
+    source: str, device: str, check: Callable[[Any, Any], object] = lambda config, tokenizer: None
+) -> Target:
     """Load the built-in target or a checkpoint folder (config.json, safetensors, tokenizer files).
+
+    `check` sees its config and tokenizer before the weights are read, and raises UserError for one that will not do.
 
     Raises:
         UserError: for what is no such folder, or of a family that the lean forward does not compute.
@@ -41,9 +48,14 @@ def load_target(source: str, device: str) -> Target:
     folder = default_target() if source == BUILT_IN_TARGET else Path(source).expanduser()
     if not (folder / "config.json").is_file():
         raise UserError(f"{source} is no checkpoint folder: it has no config.json. Training takes folders, no hub ids.")
-    config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    try:
+        config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise UserError(f"{source} has no config or no tokenizer that can be read: {first}") from error
     if not is_lean(config):
         raise UserError(f"{source} is no model of the lean forward pass (Llama, Mistral, Qwen2, Qwen3).")
+    check(config, tokenizer)
     weights = {name: value.to(device) for name, value in read_weights(folder).items()}
     sha256 = GGUF_SHA256 if source == BUILT_IN_TARGET else sha256_of(*weight_files(folder))
     return Target(weights, config, tokenizer, sha256)
