@@ -1,6 +1,6 @@
 """The Space's entry, and the local one: `python app.py`. Options: `python app.py --help`."""
 
-from specdemo.cli import page
+from specdemo.cli import page, start
 
 if __name__ == "__main__":
-    page()
+    start(page, "app.py")

@@ -1,6 +1,6 @@
 """`python -m specdemo ...`"""
 
-from specdemo.cli import app
+from specdemo.cli import app, start
 
 if __name__ == "__main__":
-    app(prog_name="python -m specdemo")
+    start(app, "python -m specdemo")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,21 +32,48 @@ from specdemo.cli_options import (
     explained,
     gamma_settings,
     load,
-    require_folder,
+    named,
     wide_console,
 )
 from specdemo.errors import UserError
 from specdemo.journal import place
 from specdemo.longwork import resumable
+from specdemo.outputs import require_writable
 from specdemo.training.commands import app as train_app
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+_LOOK = "rich" if sys.stderr and sys.stderr.isatty() else None
+"""Panels are for terminals: elsewhere they would fold sentences and cut paths in two."""
+
+app = typer.Typer(
+    name="specdemo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=_LOOK,
+)
 app.add_typer(train_app, name="train")
 app.command()(bench)
 app.command()(tune)
 
-page = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+page = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=_LOOK)
 """`serve` alone, for app.py."""
+
+_INTERRUPTED = 130  # what a shell calls a command that Ctrl-C has ended
+
+
+def start(commands: typer.Typer, name: str) -> None:
+    """A process's command line: its one way in and its one way out."""
+    sys.stdout.reconfigure(errors="replace")  # an old terminal gets question marks, not the end of a long run
+    try:
+        commands(prog_name=name)
+    except SystemExit as end:
+        if end.code != _INTERRUPTED:
+            raise
+        # Threads that compute (a pair may still be loading) cannot be ended, and the interpreter's way out would pull
+        # their ground away: a core dump. There is nothing left to do but to say goodbye.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_INTERRUPTED)
 
 
 @app.callback()
@@ -59,7 +89,10 @@ def serve(
     head: Head = None,
     device: Device = None,
     dtype: Dtype = None,
-    port: Annotated[int | None, typer.Option(help="Port to serve on; GRADIO_SERVER_PORT or 7860 by default.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, envvar="GRADIO_SERVER_PORT", help="Port; the first free one from 7860 on."),
+    ] = None,
 ) -> None:
     """Serve the page. The address is Gradio's own choice: 127.0.0.1 unless GRADIO_SERVER_NAME says otherwise."""
     _log_to_terminal()
@@ -67,6 +100,7 @@ def serve(
     from specdemo.ui.page import build, launch_kwargs
 
     with explained():
+        _require_port(port)
         host = Host(target, draft, head or (), device, dtype)
         host.prepare(host.first_pair)
     with explained():
@@ -74,6 +108,7 @@ def serve(
             build(host).launch(server_port=port, **launch_kwargs())
         except OSError as error:
             raise UserError(f"The page cannot be served: {error} Choose another port with --port.") from error
+    raise typer.Exit(_INTERRUPTED)  # it is served until Ctrl-C
 
 
 @app.command()
@@ -109,7 +144,9 @@ def run(
     with explained():
         if prompt and prompts:
             raise UserError("Give one prompt or a file of them with --prompts, not both.")
-        require_folder(trace, work)
+        if prompts and trace:
+            raise UserError("A trace holds one race: give one PROMPT with --trace, or --prompts without it.")
+        require_writable(trace, work)
         base = {
             "drafter": drafter,
             "depth": depth,
@@ -122,7 +159,10 @@ def run(
         } | gamma_settings(gamma)
         asked = read_prompts(prompts) if prompts else []
         one = None if prompts else Settings.checked(**base, prompt=prompt or "", record=trace is not None)
-        loaded = load(pair, target, draft, head, device, dtype, console)
+        for _, text in asked:
+            Settings.checked(**base, prompt=text)
+        racing = [drafter, rival] if rival else [drafter]
+        loaded = load(pair, target, draft, head, device, dtype, console, racing)
         if one is None:
             file = place(work, None, "run")
             with resumable(console, f"The races are in {file}; the same command with --resume goes on from there."):
@@ -136,7 +176,9 @@ def run(
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(help="A published Medusa or EAGLE checkpoint: a folder or a hub id.")],
+    source: Annotated[
+        str, typer.Argument(callback=named, help="A published Medusa or EAGLE checkpoint: a folder or a hub id.")
+    ],
     out: Annotated[Path, typer.Argument(help="A new folder, for --head.")],
 ) -> None:
     """Bring a published Medusa, EAGLE, EAGLE-2 or EAGLE-3 checkpoint into the form that --head takes."""
@@ -144,11 +186,30 @@ def convert(
 
     console = wide_console()
     with explained():
+        require_writable(folders=[out])
         with console.status("Converting"):
             label = convert_checkpoint(source, out)
         console.print(f"{label}: written to {out}. Use it: --target THE_MODEL_IT_IS_FOR --head {out}", markup=False)
 
 
 def _log_to_terminal() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(show_path=False)])
+    where = RichHandler(show_path=False) if sys.stdout.isatty() else logging.StreamHandler(sys.stdout)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[where])
     logging.getLogger("specdemo").setLevel(logging.INFO)
+
+
+def _require_port(port: int | None) -> None:
+    """Raises UserError where the page could not be served: tried as Gradio will try it, before anything is loaded."""
+    from gradio.http_server import INITIAL_PORT_VALUE, LOCALHOST_NAME, TRY_NUM_PORTS
+
+    ports = range(INITIAL_PORT_VALUE, INITIAL_PORT_VALUE + TRY_NUM_PORTS) if port is None else [port]
+    for each in ports:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((LOCALHOST_NAME, each))
+                return
+            except OSError as error:
+                why = error.strerror
+    where = f"port {port}" if port else f"any port from {ports[0]} to {ports[-1]}"
+    raise UserError(f"The page cannot be served on {where} of {LOCALHOST_NAME} ({why}). Choose another with --port.")

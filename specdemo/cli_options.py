@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from specdemo.errors import UserError
+from specdemo.settings import BEST
 
 if TYPE_CHECKING:
     from specdemo.models.loading import LoadedPair
 
-Pair = Annotated[str | None, typer.Option(help="A pair of the registry; the built-in one by default.")]
-Target = Annotated[str | None, typer.Option(help="A target of your own: a folder or a hub id.")]
-Draft = Annotated[str | None, typer.Option(help="Its draft model: a folder or a hub id of the same tokenizer.")]
-Head = Annotated[list[str] | None, typer.Option(help="Folder of an EAGLE or Medusa head; may be given twice.")]
+
+def named(value: str | list[str] | None) -> str | list[str] | None:
+    """What an option names, which is something: a shell's variable that is not set would quietly choose the default."""
+    if any(not name.strip() for name in ([value] if isinstance(value, str) else value or [])):
+        raise typer.BadParameter("it is empty. Name something, or leave the option out.")
+    return value
+
+
+Pair = Annotated[str | None, typer.Option(callback=named, help="A pair of the registry; the built-in one by default.")]
+Target = Annotated[str | None, typer.Option(callback=named, help="A target of your own: a folder or a hub id.")]
+Draft = Annotated[
+    str | None, typer.Option(callback=named, help="Its draft model: a folder or a hub id of the same tokenizer.")
+]
+Head = Annotated[
+    list[str] | None, typer.Option(callback=named, help="Folder of an EAGLE or Medusa head; may be given twice.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. The best one here by default.")]
 Dtype = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16. Chosen by device by default.")]
 Drafter = Annotated[str, typer.Option(help="best is the pair's fastest; else draft-model, eagle, medusa, ...")]
@@ -48,7 +60,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        Console(stderr=True).print(str(error), style="red", highlight=False, markup=False)
+        tell(Console(stderr=True), str(error), "red")
         raise typer.Exit(2) from None
 
 
@@ -60,8 +72,11 @@ def load(
     device: str | None,
     dtype: str | None,
     console: Console,
+    drafters: Sequence[str] = (),
 ) -> LoadedPair:
-    """The pair that a command asks for, ready to decode. Raises UserError for one that is not to be had."""
+    """The pair that a command asks for, ready to decode. Raises UserError for one that is not to be had, or that is
+    known to lack what one of the drafters needs before it is loaded."""
+    from specdemo.drafters import NEEDS, find_drafter
     from specdemo.models.device import choose_device, choose_dtype, use_cpu_quota
     from specdemo.models.loading import load_pair
     from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, find_pair, own_pair
@@ -71,21 +86,24 @@ def load(
     chosen = choose_device(device)
     found = own_pair(target, draft, head or ()) or find_pair(PAIRS, pair or DEFAULT_PAIR)
     precision = choose_dtype(chosen, dtype)
+    for name in drafters:
+        if name == BEST:  # every pair has one
+            continue
+        for missing in find_drafter(name).missing(found.has):
+            raise UserError(NEEDS[missing])
     use_cpu_quota()
     if not console.is_terminal:  # where a spinner is not seen
         console.print("Loading the models")
     with console.status("Loading the models"):
         loaded = load_pair(found, chosen, precision)
     for warning in loaded.warnings:
-        console.print(warning, style="yellow")
+        tell(console, warning, "yellow")
     return loaded
 
 
-def require_folder(*files: Path | None) -> None:
-    """Raises UserError for a file that could not be written later."""
-    for file in files:
-        if file is not None and not file.resolve().parent.is_dir():
-            raise UserError(f"{file} cannot be written: there is no folder {file.resolve().parent}.")
+def tell(console: Console, sentence: str, style: str) -> None:
+    """Print a sentence as it stands. Only a terminal needs its lines broken: elsewhere that would cut paths in two."""
+    console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
 def wide_console() -> Console:

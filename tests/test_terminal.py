@@ -119,7 +119,19 @@ def test_races_are_kept_and_not_run_again(tmp_path: Path, monkeypatch: pytest.Mo
         terminal.run_all(tiny_pair(), base, prompts[:1], console(), file, resume=True)
 
 
-@pytest.mark.parametrize("line", ["not json", '{"category": "x"}', "[1]"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        '{"category": "x"}',
+        "[1]",
+        "[" * 100_000,
+        '{"category": 3, "prompt": "a"}',
+        '{"category": null, "prompt": "a"}',
+        '{"category": "x", "prompt": null}',
+        '{"category": "x", "prompt": ["a"]}',
+    ],
+)
 def test_a_bad_line_of_a_prompts_file_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text('{"category": "x", "prompt": "a"}\n' + line)

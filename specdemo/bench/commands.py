@@ -25,12 +25,14 @@ from specdemo.cli_options import (
     explained,
     gamma_settings,
     load,
-    require_folder,
+    named,
     wide_console,
 )
 from specdemo.errors import UserError
 from specdemo.journal import place
 from specdemo.longwork import resumable, watched
+from specdemo.outputs import require_writable
+from specdemo.prompts import SHIPPED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -38,18 +40,17 @@ if TYPE_CHECKING:
     from specdemo.bench.plan import Plan
     from specdemo.bench.report import Report
 
-PROMPTS = Path(__file__).parents[2] / "assets" / "prompts.jsonl"
 _ALL: list[str] = []
 _GAMMAS = ["auto"]
 _TUNED_GAMMAS = (1, 2, 3, 4, 6, 8, None)
 _TUNED_CONFIDENCES = (0.0, 0.2)
 
 Prompts = Annotated[Path, typer.Option(help='A .jsonl of {"category", "prompt"} lines; six shipped categories.')]
-Categories = Annotated[list[str], typer.Option(help="Some categories only, separated by commas.")]
+Categories = Annotated[list[str], typer.Option(callback=named, help="Some categories only, separated by commas.")]
 Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all that the pair can use by default.")]
 Gammas = Annotated[list[str], typer.Option(help="Drafts a round, or auto; may be given more than once.")]
-PerCategory = Annotated[int, typer.Option(min=0, help="Prompts of each category; 0 takes all of them.")]
-Repeats = Annotated[int, typer.Option(min=1, help="How often everything is run, in turn.")]
+PerCategory = Annotated[int, typer.Option(min=0, max=1_000_000, help="Prompts of each category; 0 takes all of them.")]
+Repeats = Annotated[int, typer.Option(min=1, max=1000, help="How often everything is run, in turn.")]
 JournalFile = Annotated[
     Path | None,
     typer.Option("--work", help="Keep every run here as soon as it is made; beside --json or in the cache by default."),
@@ -67,7 +68,7 @@ def bench(
     nodes: Nodes = 16,
     temperature: Temperature = 0.0,
     categories: Categories = _ALL,
-    prompts: Prompts = PROMPTS,
+    prompts: Prompts = SHIPPED,
     per_category: PerCategory = 0,
     max_tokens: MaxTokens = 100,
     repeats: Repeats = 3,
@@ -94,7 +95,7 @@ def bench(
     with explained():
         from specdemo.bench.plan import Plan, choose_prompts
 
-        require_folder(json, plot, work)
+        require_writable(json, plot, work, inputs=[prompts])
         if synthetic:
             with resumable(console, "Nothing of it is kept: it takes a minute or two."):
                 _synthetic(size, device, dtype, json, console)
@@ -126,7 +127,7 @@ def bench(
 
 def tune(
     pair: Pair = None,
-    prompts: Prompts = PROMPTS,
+    prompts: Prompts = SHIPPED,
     categories: Categories = _ALL,
     per_category: PerCategory = 2,
     temperature: Temperature = 0.0,
@@ -149,7 +150,7 @@ def tune(
         from specdemo.bench.report import ALL
         from specdemo.bench.tables import speedup_table
 
-        require_folder(json, work)
+        require_writable(json, work, inputs=[prompts])
         settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         chosen = choose_prompts(prompts, categories, per_category)
         plan = Plan(chosen, [], _TUNED_GAMMAS, _TUNED_CONFIDENCES, settings, repeats)
@@ -185,7 +186,7 @@ def _run(plan: Plan, models: tuple, file: Path, resume: bool, console: Console, 
     with how to go on."""
     from specdemo.bench.suite import apart
 
-    ready = apart(load, *models, console)
+    ready = apart(load, *models, console, plan.drafters)
     with resumable(console, f"The runs are in {file}; the same command with --resume goes on from there."):
         with watched(console) as work:
             report = plan.run(ready, work, file, resume)

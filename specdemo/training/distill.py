@@ -29,10 +29,28 @@ from specdemo.training.shards import ASSISTANT
 RANKS = 10
 """Candidates of each position whose accuracy is measured: Medusa's tree is built from them."""
 
+MAX_DEPTHS = 8
+
+_BOUNDS = {
+    "steps": (1, 10**9),
+    "tokens_per_step": (1, 2**20),
+    "muon_rate": (0, 1),
+    "adam_rate": (0, 1),
+    "cooldown": (0, 1),
+    "first_choice": (0, 100),
+    "depths": (1, MAX_DEPTHS),
+    "deepen": (0, 1),
+    "seed": (0, 2**63 - 1),
+    "time_limit": (0, float("inf")),
+}
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train. Times in seconds; `time_limit` brings the end of the schedule forward if steps are too many."""
+    """How to train. Times in seconds; `time_limit` brings the end of the schedule forward if steps are too many.
+
+    Raises UserError for what would not train.
+    """
 
     steps: int = 10_000
     tokens_per_step: int = 2560
@@ -54,6 +72,12 @@ class Recipe:
     validate_every: int = 250
     save_every: int = 250
     refresh_every: int = 200  # steps between looks for new shards
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:  # nan is not either
+                raise UserError(f"{name.replace('_', ' ').capitalize()} is {value}: it should be {least} to {most}.")
 
 
 @dataclass(frozen=True)

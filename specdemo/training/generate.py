@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
+from specdemo.errors import UserError
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
 from specdemo.models.progress import Progress, silent
@@ -45,7 +47,18 @@ class Template:
 
     @classmethod
     def of(cls, tokenizer) -> Template:
-        """Read the template off a tokenizer by rendering a conversation around two marks."""
+        """Read the template off a tokenizer by rendering a conversation around three marks. Raises UserError for a
+        tokenizer whose conversations cannot be written so."""
+        try:
+            return cls._read(tokenizer)
+        except (ValueError, IndexError, TemplateError) as error:
+            raise UserError(
+                "The target's tokenizer has no chat template, or one that text cannot be written with turn by turn. "
+                "Choose a chat model, or label text that it has written elsewhere: python -m specdemo train label"
+            ) from error
+
+    @classmethod
+    def _read(cls, tokenizer) -> Template:
         messages = [{"role": r, "content": c} for r, c in (("user", "\0A"), ("assistant", "\0B"), ("user", "\0C"))]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         start, rest = text.split("\0A")

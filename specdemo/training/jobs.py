@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
 from rich.console import Console
+from torch import Tensor
 from transformers import LlamaConfig
 
 from specdemo.errors import UserError
@@ -23,7 +25,9 @@ from specdemo.training.dataset import Dataset, Learner
 from specdemo.training.distill import Recipe, Report, Trainer
 from specdemo.training.export import export
 from specdemo.training.questions import Composed, Listed
+from specdemo.training.shards import USER, read_arrays
 from specdemo.training.student import (
+    Shape,
     Student,
     carry_embedding,
     choose_vocabulary,
@@ -53,7 +57,13 @@ def generate(
     questions = Listed(read_prompts(prompts)) if prompts else None
     if generation.is_complete(data, shards, seed, asked or questions is not None):
         return
-    teacher = load_target(target, device)
+
+    def check(config, tokenizer) -> None:
+        forced = len(generation.Template.of(tokenizer).start)
+        if min(length, config.max_position_embeddings) <= forced:
+            raise UserError(f"{length} tokens a conversation are too few: this target's template begins with {forced}.")
+
+    teacher = load_target(target, device, check)
     claim(data, teacher)
     length = min(length, teacher.config.max_position_embeddings)
     model = teacher.lean(device, fast_dtype(device))
@@ -81,12 +91,19 @@ def label(text: Path, target: str, data: Path, device: str) -> None:
 
     Text whose temperatures are known keeps its file's name as its source; other text counts as "labelled".
     """
-    teacher = load_target(target, device)
+    ids, role, temperature = _read_text(text)
+
+    def check(config, _tokenizer) -> None:
+        if int(ids.max()) >= config.vocab_size:
+            raise UserError(f"{text} has tokens that the target does not know: it was written by another one.")
+        if ids.shape[1] > config.max_position_embeddings:
+            raise UserError(
+                f"{text} has rows of {ids.shape[1]} tokens; the target reads at most {config.max_position_embeddings}."
+            )
+
+    teacher = load_target(target, device, check)
     claim(data, teacher)
     model = teacher.lean(device, fast_dtype(device))
-    with np.load(text) as arrays:
-        ids, role = torch.tensor(arrays["ids"].astype(np.int64)), torch.tensor(arrays["role"])
-        temperature = arrays.get("temperature")
     source = text.stem if temperature is not None else f"labelled-{text.stem}"
     starts = range(0, len(ids), 256)
     with watched(console) as say:
@@ -100,6 +117,29 @@ def label(text: Path, target: str, data: Path, device: str) -> None:
                 shard.save(file)
 
 
+def _read_text(file: Path) -> tuple[Tensor, Tensor, np.ndarray | None]:
+    """ids and role [rows, length], and temperature [rows] where it is known. Raises UserError for any other file."""
+    arrays = read_arrays(file)
+    ids, role, temperature = (arrays.get(name) for name in ("ids", "role", "temperature"))
+    fits = (
+        ids is not None
+        and role is not None
+        and ids.ndim == 2
+        and ids.shape == role.shape
+        and ids.size > 0
+        and all(array.dtype.kind in "iu" and array.min() >= 0 for array in (ids, role))
+        and role.max() <= USER
+        and not role[:, 0].any()  # nothing predicts a first token
+        and (temperature is None or (temperature.shape == ids.shape[:1] and temperature.dtype.kind in "fiu"))
+    )
+    if not fits:
+        raise UserError(
+            f"{file} holds no text to label: it should have ids and role [rows, length] of whole numbers, role 0 to 2 "
+            "and 0 in the first column, and perhaps temperature [rows]."
+        )
+    return torch.tensor(ids.astype(np.int64)), torch.tensor(role.astype(np.uint8)), temperature
+
+
 def draft(
     target: str,
     data: Path,
@@ -108,10 +148,10 @@ def draft(
     resume: bool,
     start: Path | None,
     recipe: Recipe,
-    shape: dict[str, int],
+    shape: Shape,
     device: str,
 ) -> None:
-    """Distil a draft of `shape` (make_config's arguments by name) from the shards in `data`; export it to `out`.
+    """Distil a draft of `shape` from the shards in `data`; export it to `out`.
 
     `work` holds the run's state. `start` is the folder of another run, of the same shape, whose weights this one begins
     with.
@@ -126,7 +166,7 @@ def draft(
     train(Trainer(student.to(device), dataset, recipe, work, fast_dtype(device)), teacher, out, resume)
 
 
-def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start: Path | None, shape: dict) -> Student:
+def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start: Path | None, shape: Shape) -> Student:
     """A resumed run's student, or a new one whose vocabulary is chosen from the text there is now.
 
     A new one begins with the weights of the run in `start`, its embedding carried over to the new vocabulary, or with
@@ -135,9 +175,9 @@ def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start:
     size = teacher.weights["model.embed_tokens.weight"].shape[0]
     if resumed:
         return _load_student(resumed, size)
-    vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape["vocab"])
+    vocab_ids = choose_vocabulary(dataset.counts(size), teacher.tokenizer, shape.vocab)
     earlier = _load_student(start, size) if start else None
-    config = make_config(teacher.config, **shape | {"vocab": len(vocab_ids)})
+    config = make_config(teacher.config, **vars(shape) | {"vocab": len(vocab_ids)})
     student = Student(config, vocab_ids, size)
     with torch.no_grad():
         if earlier is None:
@@ -147,6 +187,26 @@ def _new_student(teacher: Target, dataset: Dataset, resumed: Path | None, start:
             student.load_state_dict(kept, strict=False)
             student.embed_tokens.weight.copy_(carry_embedding(teacher, earlier, vocab_ids))
     return student
+
+
+def check_start(run: Path, shape: Shape) -> None:
+    """Raises UserError for a folder without a draft's run, or of one of another shape than `shape` but for its
+    vocabulary."""
+    try:
+        config = torch.load(run / "state.pt", weights_only=True, mmap=True)["config"]
+        found = {
+            "width": config["hidden_size"],
+            "layers": config["num_hidden_layers"],
+            "mlp": config["intermediate_size"],
+            "heads": config["num_attention_heads"],
+            "kv_heads": config["num_key_value_heads"],
+        }
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError, UnpicklingError) as error:
+        raise UserError(f"{run} holds no run of a draft model to start from: name a folder that --work was.") from error
+    other = {name: value for name, value in found.items() if value != getattr(shape, name)}
+    if other:
+        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in other.items())
+        raise UserError(f"The run in {run} is of another shape than what is asked for. Add: {options}")
 
 
 def _load_student(run: Path, target_vocab: int) -> Student:
@@ -202,13 +262,17 @@ def _facts(trainer: Trainer, now: Report) -> dict:
 
 def measure(folder: Path, target: str, prompts: Path, answers: Path, tokens: int, card: Path | None) -> None:
     """Print a draft's acceptance on held-out prompts, and write it into a model card."""
+    if card:
+        measuring.read_card(card)
+    read_prompts(prompts)
+    student = measuring.Draft(folder)
     if not answers.exists():
-        teacher = load_target(target, "cpu")
+        teacher = load_target(target, "cpu", lambda config, tokenizer: generation.Template.of(tokenizer))
         with watched(console) as say:
             lean = teacher.lean("cpu", torch.float32)
             recorded = measuring.record_answers(lean, teacher.tokenizer, prompts, tokens, say=say)
         measuring.save_answers(recorded, answers)
-    result = measuring.table(measuring.measure(measuring.Draft(folder), measuring.load_answers(answers)))
+    result = measuring.table(measuring.measure(student, measuring.load_answers(answers)))
     console.print(result)
     if card:
         measuring.write_card(card, result)

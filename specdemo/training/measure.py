@@ -15,15 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig
 
+from specdemo.errors import UserError
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
 from specdemo.models.progress import Progress, silent
 from specdemo.models.vocabulary import draft_ids_of
 from specdemo.prompts import read_prompts
+from specdemo.training.shards import read_arrays
 
 GAMMA = 4
 TEMPERATURE = 0.8
@@ -79,8 +82,14 @@ class Draft:
     """An exported draft folder, ready to predict target ids."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
-        weights = load_file(folder / "model.safetensors", device=device)
-        self.vocab_ids = weights.pop("vocab_ids").long()
+        try:
+            weights = load_file(folder / "model.safetensors", device=device)
+            self.vocab_ids = weights.pop("vocab_ids").long()
+        except (OSError, SafetensorError, KeyError) as error:
+            raise UserError(
+                f"{folder} is no draft model of this project's form: it has no model.safetensors with vocab_ids in it. "
+                "Make one: python -m specdemo train draft"
+            ) from error
         self.model = LeanModel(LlamaConfig.from_pretrained(folder), weights, torch.device(device), torch.float32)
         self.draft_ids = draft_ids_of(self.vocab_ids, int(self.vocab_ids.max()) + 1)
 
@@ -202,26 +211,39 @@ def save_answers(answers: list[Answer], file: Path) -> None:
 
 
 def load_answers(file: Path) -> list[Answer]:
-    """Read what `save_answers` wrote."""
-    with np.load(file) as arrays:
-        fields: dict[int, dict] = defaultdict(dict)
-        for key in arrays.files:
+    """Read what `save_answers` wrote. Raises UserError for a file of another kind."""
+    fields: dict[int, dict] = defaultdict(dict)
+    try:
+        for key, value in read_arrays(file).items():
             index, name = key.split(".")
-            fields[int(index)][name] = arrays[key] if name != "category" else str(arrays[key])
-    return [Answer(**fields[i]) for i in range(len(fields))]
+            fields[int(index)][name] = value if name != "category" else str(value)
+        answers = [Answer(**fields[i]) for i in range(len(fields))]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file} holds no recorded answers. Name another file with --answers.") from error
+    if not answers:
+        raise UserError(f"{file} holds no recorded answers. Name another file with --answers.")
+    return answers
 
 
 _BEGIN, _END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
+def read_card(card: Path) -> tuple[str, str]:
+    """What stands before and after the results of a model card. Raises UserError where it has no place for them."""
+    try:
+        before, rest = card.read_text(encoding="utf-8").split(_BEGIN, 1)
+        return before, rest.split(_END, 1)[1]
+    except (OSError, ValueError, IndexError) as error:
+        raise UserError(
+            f"{card} is no text with a '{_BEGIN}' ... '{_END}' section, which the results are written into. Name "
+            "another card, or write those marks."
+        ) from error
+
+
 def write_card(card: Path, results: str) -> None:
     """Replace what stands between the results marks of a model card.
 
-    Raises:
-        ValueError: if the card has no such marks.
+    Raises UserError for a card that has none.
     """
-    text = card.read_text(encoding="utf-8")
-    if _BEGIN not in text or _END not in text:
-        raise ValueError(f"{card} has no '{_BEGIN}' ... '{_END}' section to write the results into.")
-    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
+    before, after = read_card(card)
     card.write_text(f"{before}{_BEGIN}\n{results}\n{_END}{after}", encoding="utf-8")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from torch import Tensor
+
+from specdemo.errors import UserError
 
 TOP = 16  # predictions stored for every sampled token
 FORCED, ASSISTANT, USER = 0, 1, 2  # roles: template and prompts; sampled as the assistant; sampled as the user
@@ -53,9 +56,20 @@ class Shard:
 
     @classmethod
     def load(cls, file: Path) -> Shard:
-        """Read a shard written by `save`."""
+        """Read a shard written by `save`. Raises UserError for a file of another kind."""
+        try:
+            return cls(**read_arrays(file))
+        except TypeError as error:
+            raise UserError(f"{file} is no shard of training text. Move it elsewhere.") from error
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file by their names. Raises UserError for a file that is not there or of another kind."""
+    try:
         with np.load(file) as arrays:
-            return cls(**arrays)
+            return dict(arrays)
+    except (OSError, EOFError, ValueError, TypeError, BadZipFile) as error:
+        raise UserError(f"{file} cannot be read as .npz arrays: {error}.") from error
 
 
 def _small(ids: Tensor) -> np.ndarray:

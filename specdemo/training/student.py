@@ -7,16 +7,48 @@ embedding row stands for every token outside, which the draft can read but never
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
+from specdemo.errors import UserError
 from specdemo.models.block import rotary_frequencies, rotary_tables
 from specdemo.models.vocabulary import draft_ids_of
 from specdemo.training.dataset import Batch
 from specdemo.training.target import Target
+
+MAX_WIDTH = 16_384
+MAX_MLP = 65_536
+MAX_LAYERS = 128
+MAX_HEADS = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a draft is: `vocab` tokens that it can propose, `width` of its residual stream, `layers` blocks, `mlp`
+    units inside each. Raises UserError for what cannot be computed."""
+
+    vocab: int
+    width: int
+    layers: int
+    mlp: int
+    heads: int
+    kv_heads: int
+
+    def __post_init__(self) -> None:
+        most = {"width": MAX_WIDTH, "layers": MAX_LAYERS, "mlp": MAX_MLP, "heads": MAX_HEADS, "kv_heads": self.heads}
+        for name, bound in most.items():
+            value = getattr(self, name)
+            if not 1 <= value <= bound:
+                raise UserError(f"{name.replace('_', ' ').capitalize()} is {value}: it should be 1 to {bound}.")
+        if self.width % self.heads:
+            raise UserError(f"The width {self.width} cannot be shared by {self.heads} heads: choose a multiple.")
+        if self.heads % self.kv_heads:
+            raise UserError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads: choose a multiple.")
 
 
 def make_config(target_config, vocab: int, width: int, layers: int, mlp: int, heads: int, kv_heads: int) -> LlamaConfig:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
@@ -31,8 +34,12 @@ class Target:
         return LeanModel(self.config, dict(self.weights), torch.device(device), dtype)
 
 
-def load_target(source: str, device: str) -> Target:
+def load_target(
+    source: str, device: str, check: Callable[[Any, Any], object] = lambda config, tokenizer: None
+) -> Target:
     """Load the built-in target, a checkpoint folder (config.json, safetensors, tokenizer files) or a GGUF file.
+
+    `check` sees its config and tokenizer before the weights are read, and raises UserError for one that will not do.
 
     Raises:
         UserError: for what is none of them, or of a family that the lean forward does not compute.
@@ -40,9 +47,14 @@ def load_target(source: str, device: str) -> Target:
     if source != BUILT_IN_TARGET and not local_path(source):
         raise UserError(f"There is no folder {source}. Training takes folders and GGUF files, no hub ids.")
     folder = Path(resolve(source)[1])
-    config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    try:
+        config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise UserError(f"{source} has no config or no tokenizer that can be read: {first}") from error
     if not is_lean(config):
         raise UserError(f"{source} is no model of the lean forward pass (Llama, Mistral, Qwen2, Qwen3).")
+    check(config, tokenizer)
     weights = {name: value.to(device) for name, value in read_weights(folder).items()}
     return Target(weights, config, tokenizer, weights_sha256(folder))
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from specdemo.errors import UserError
 from specdemo.training import measure as measuring
 from specdemo.training.export import export
 from specdemo.training.student import Student, make_config
@@ -61,7 +62,7 @@ def test_a_card_without_a_results_section_is_refused(tmp_path):
     measuring.write_card(card, "new")
     assert card.read_text() == "# Draft\n<!-- results: begin -->\nnew\n<!-- results: end -->\nend\n"
     card.write_text("# Draft\n")
-    with pytest.raises(ValueError, match="results"):
+    with pytest.raises(UserError, match="results"):
         measuring.write_card(card, "new")
 
 
