@@ -79,7 +79,7 @@ class Journal(Generic[R]):
 
 def place(work: Path | None, result: Path | None, command: str) -> Path:
     """Where a command's journal lies: where it was asked for, else beside its result, else in the cache folder."""
-    from specdemo.models.wheel import cache_folder
+    from specdemo.models.kept import cache_folder
 
     if work:
         return work

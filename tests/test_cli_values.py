@@ -29,7 +29,7 @@ LONG = (
     "specdemo.host.Host.prepare",
     "specdemo.bench.synthetic.run",
     "specdemo.models.convert.snapshot_download",
-    "specdemo.training.target.default_target",
+    "specdemo.training.target.resolve",
     "specdemo.training.target.read_weights",
 )
 NEEDED = {
