@@ -181,6 +181,8 @@ function arrange() {
   }
   const before = page.stage.dataset.lanes;
   page.stage.dataset.lanes = shown;
+  page.stage.toggleAttribute("data-raced", Boolean(page.raced)); // its drafter is named from then on
+  document.body.dataset.sdLive = page.chosen.auto_gamma;
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
   for (const node of page.stage.querySelectorAll(".sd-drafter")) {
     const id = drafters[node.dataset.of];

@@ -50,7 +50,7 @@ Categories = Annotated[list[str], typer.Option(callback=named, help="Some catego
 Drafters = Annotated[list[str], typer.Option("--drafter", help="One or more; all that the pair can use by default.")]
 Gammas = Annotated[list[str], typer.Option(help="Drafts a round, or auto; may be given more than once.")]
 PerCategory = Annotated[int, typer.Option(min=0, max=1_000_000, help="Prompts of each category; 0 takes all of them.")]
-Repeats = Annotated[int, typer.Option(min=1, max=1000, help="How often everything is run, in turn.")]
+Repeats = Annotated[int, typer.Option(min=1, max=1_000_000, help="How often everything is run, in turn.")]
 JournalFile = Annotated[
     Path | None,
     typer.Option("--work", help="Keep every run here as soon as it is made; beside --json or in the cache by default."),
