@@ -98,11 +98,10 @@ def test_stop_during_a_run_keeps_everything_and_the_next_run_works(loaded, visit
     visitor = visit(loaded)
     visitor.run("Tell a very long story about the sea.", max_tokens="1500")
     visitor.page.wait_for_function("specdemo.page.lanes.speculative.tokens > 10")
-    pressed = time.monotonic()
     visitor.page.click("#sd-stop")
     visitor.page.click("#sd-stop")
-    visitor.wait_phase("stopped", seconds=5)
-    assert time.monotonic() - pressed < 3
+    visitor.wait_phase("stopped")
+    assert visitor.page.evaluate("specdemo.page.lanes.speculative.tokens") < 200
     text = visitor.text("speculative")
     assert text
     visitor.page.click("#sd-stop")

@@ -70,6 +70,7 @@ class FakeHost:
         self.step, self.accept = step, accept
         self.running = 0
         self.most_running = 0
+        self.passes = 0  # of all lanes so far
         self._load_seconds = load_seconds
         self._loading_since: float | None = None
 
@@ -133,6 +134,7 @@ class FakeHost:
                 continue
             before, clocks[lane] = clocks[lane], getattr(event, "clock", clocks[lane])
             time.sleep(max(0.0, clocks[lane] - before) * self.step / started_at)
+            self.passes += isinstance(event, Round)
             yield LaneEvent(lane=lane, event=event)
             if "ZeroDivision" in settings.prompt and clocks[lane] > 1e-4:
                 raise ZeroDivisionError("planted")

@@ -19,7 +19,7 @@ def numbers(update):
     return [delta["seq"] for delta in update["deltas"]]
 
 
-def wait_until(condition, seconds=5.0):
+def wait_until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -78,9 +78,9 @@ def test_closing_the_generator_stops_decoding_within_a_model_call():
     next(updates)
     wait_until(lambda: host.running)
     updates.close()
-    started = time.monotonic()
+    passes = host.passes
     wait_until(lambda: not host.running)
-    assert time.monotonic() - started < 0.5
+    assert host.passes <= passes + 1
 
 
 def test_a_new_run_waits_for_the_model_call_an_abandoned_one_left_behind():
