@@ -142,7 +142,7 @@ class Round(_Event):
     round: int
     start: int
     drafted: list[Token]
-    final: Token | None
+    final: Token | None = None
     draft_steps: int | None = None
     parents: list[int] | None = None
     no_draft: NoDraft | None = None

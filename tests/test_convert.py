@@ -160,7 +160,8 @@ def test_a_converted_head_computes_what_its_publisher_computes(name: str, runner
         expected = layouts.eagle_logits(published, TARGET.oracle, TEXT, draft)
         if "d2t" in published.weights:
             assert head.target_ids(torch.arange(found.shape[1])).tolist() == layouts.DRAFT_IDS
-    torch.testing.assert_close(found.double(), expected, atol=2e-3, rtol=1e-3)
+    # fp32 against fp64 through five steps, each reading the last one's state: of the largest logit, as rounding is.
+    torch.testing.assert_close(found.double(), expected, atol=1e-3 * float(expected.abs().max()), rtol=0)
 
 
 @pytest.mark.parametrize("runner", ["lean", "transformers"])

@@ -63,6 +63,14 @@ def test_a_trace_survives_json() -> None:
     assert Trace.from_json(trace.to_json()) == trace
 
 
+def test_a_round_that_ended_the_text_itself_survives_json() -> None:
+    """An end of text among the accepted drafts leaves no place for a token of the target's own."""
+    trace = example_trace()
+    ended = example_round().model_copy(update={"final": None})
+    trace.lanes["speculative"].insert(-1, ended)
+    assert Trace.from_json(trace.to_json()) == trace
+
+
 def test_a_trace_gives_its_text_without_what_was_refused() -> None:
     assert example_trace().text("speculative") == "a日"
 

@@ -242,8 +242,9 @@ def test_without_a_rival_there_is_no_trace_of_one(scripted, visit):
     visitor = visit(scripted)
     visitor.run()
     visitor.wait_phase("done")
-    for selector in (".sd-rival", ".sd-versus >> nth=0", "#sd-watch", ".sd-speculative .sd-drafter"):
+    for selector in (".sd-rival", ".sd-versus >> nth=0", "#sd-watch"):
         assert not visitor.page.locator(selector).is_visible()
+    assert visitor.page.inner_text(".sd-speculative h2").split("\n")[-1].endswith("Draft model (4.8M)")
     assert visitor.page.locator(".sd-hero").is_visible()
     names = visitor.page.evaluate("document.getElementById('sd-chart-rate').data.map((line) => line.name)")
     assert names == ["Baseline", "Speculative"]
