@@ -129,7 +129,7 @@ def everything_in(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("option", options(), ids=lambda option: f"{option.command} {option.flag or option.name}")
+@pytest.mark.parametrize("option", [*options()], ids=lambda option: f"{option.command} {option.flag or option.name}")
 def test_a_bad_value_is_refused_before_anything_long(option: Option, place: Path) -> None:
     before = everything_in(place)
     for value in option.bad:

@@ -63,7 +63,8 @@ def test_a_run_streams_both_lanes_rounds_and_charts_from_this_server_alone(loade
 
 
 def test_every_outcome_of_the_trace_is_on_the_page_and_the_trace_is_valid(loaded, visit):
-    visitor = visit(loaded)
+    visitor = visit(loaded, "?drafter=draft-model")  # a chain: each of its tokens stands in the text
+    visitor.page.wait_for_function("document.querySelector('#sd-drafter select').value === 'draft-model'")
     visitor.run("Name three primary colours.", max_tokens="96", gamma="2")  # short drafts, so that some pass whole
     visitor.wait_phase("done")
     with visitor.page.expect_download() as download:
