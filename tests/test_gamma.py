@@ -109,6 +109,12 @@ def test_a_hopeless_text_stays_cheap_where_reading_is_not(seed: int) -> None:
     assert used < 1.05 * tokens
 
 
+@pytest.mark.parametrize("tokens", [4, 8, 16, 30, 80])
+def test_a_short_answer_loses_one_wrong_draft_and_hardly_more(tokens: int) -> None:
+    used, _ = write(Auto(COSTS), [0.0], tokens)
+    assert used <= 1.03 * tokens + COSTS.round(1, 1) - 1
+
+
 def test_no_belief_outlives_its_run() -> None:
     spoiled = Auto(COSTS)
     write(spoiled, [0.0], 100)

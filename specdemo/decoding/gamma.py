@@ -13,7 +13,7 @@ from specdemo.models.costs import Costs
 from specdemo.settings import MAX_GAMMA
 
 _MEMORY = 0.95  # weight of the past against each newly tested draft
-_PRIOR_ALPHA, _PRIOR_WEIGHT = 0.5, 2.0  # what is believed of a text before anything is seen: a few tests outvote it
+_PRIOR_ALPHA, _PRIOR_WEIGHT = 0.5, 1.0  # what is believed of a text before anything is seen: one test outvotes it
 _UNSURE = 0.6  # how much of a refused draft it counts that a drafter was too unsure to draft at all
 _PROBING = 0.03  # share of the time that may be lost to looking whether drafting pays again
 
@@ -50,8 +50,9 @@ class Auto:
     """The gamma that maximises E / (gamma c + v + o) at the text's running alpha; plain decoding is among them.
 
     While plain decoding is best, single drafts are tried again, as long as what drafting has lost so far stays within
-    3 % of the time: a hopeless text is hardly slower than the baseline, and a better one is noticed. Times
-    are the costs measured at load and not the clock's, so that the same seed gives the same trace.
+    3 % of the time: a hopeless text is hardly slower than the baseline, and a better one is noticed. Until a first draft
+    was right the next one has to fit into these 3 % as well, for an answer may be over before a belief has changed.
+    Times are the costs measured at load and not the clock's, so that the same seed gives the same trace.
     """
 
     gamma = 0
@@ -61,6 +62,7 @@ class Auto:
         self._accepted, self._tested = _PRIOR_ALPHA * _PRIOR_WEIGHT, _PRIOR_WEIGHT
         self._time = self._lost = 0.0  # in target steps
         self._behind = 0  # tokens that the drafter has not read, since it was not asked while they were written
+        self._proven = False  # a draft was right
 
     @property
     def alpha(self) -> float:
@@ -68,13 +70,17 @@ class Auto:
         return self._accepted / self._tested
 
     def choose(self) -> int:
+        may_lose = _PROBING * self._time
+        if not self._proven:
+            risk = self.costs.round(1, 1, self._behind) - 1
+            return 1 if self._lost == 0 or self._lost + risk <= may_lose else 0
         best = max(range(MAX_GAMMA + 1), key=self._gain)
-        may_probe = self._lost <= _PROBING * self._time
-        return 1 if best == 0 and may_probe else best
+        return 1 if best == 0 and self._lost <= may_lose else best
 
     def learn(self, steps: int, drafted: int, accepted: int) -> None:
         time = self.costs.round(steps, drafted, self._behind if steps else 0)
         self._behind = 0 if steps else self._behind + accepted + 1
+        self._proven |= accepted > 0
         self._time += time
         self._lost = max(0.0, self._lost + time - (accepted + 1))  # what was gained earlier pays for nothing later
         refused = 1.0 if accepted < drafted else _UNSURE if steps and not drafted else 0.0
