@@ -50,9 +50,9 @@ class Auto:
     """The gamma that maximises E / (gamma c + v + o) at the text's running alpha; plain decoding is among them.
 
     While plain decoding is best, single drafts are tried again, as long as what drafting has lost so far stays within
-    3 % of the time: a hopeless text is hardly slower than the baseline, and a better one is noticed. Until a first draft
-    was right the next one has to fit into these 3 % as well, for an answer may be over before a belief has changed.
-    Times are the costs measured at load and not the clock's, so that the same seed gives the same trace.
+    3 % of the time: a hopeless text is hardly slower than the baseline, and a better one is noticed. Until a draft was
+    right, the next one has to fit into these 3 % as well: an answer may be over before a belief has changed. Times are
+    the costs measured at load and not the clock's, so that the same seed gives the same trace.
     """
 
     gamma = 0
