@@ -20,7 +20,7 @@ const page = { rounds: new Map(), status: {}, verdict: null, watched: "speculati
 const early = [];
 let send = (...event) => early.push(event); // triggers a Gradio event of the feed, once it is there: begin, halt or ask
 const run = new Run({ send: (event, data) => send(event, data), clear, apply, show: redraw });
-Object.defineProperties(page, { phase: { get: () => run.phase }, feed: { get: () => run.feed } }); // for the tests
+Object.defineProperties(page, { phase: { get: () => run.phase }, feed: { get: () => run.feed }, run: { value: run } });
 
 export function mountStage({ element, props }) {
   setTexts(props.texts, props.labels);
