@@ -89,11 +89,11 @@ window.specdemo = {
   page,
   remember(names, values) {
     page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    if (!page.opened) setTimeout(retypePrompt); // behind Gradio's own writing of what the address says
+    page.opened = true;
     if (!page.defaults) return;
     history.replaceState(null, "", address(names, values, page.defaults));
     arrange();
-    if (!page.opened) setTimeout(retypePrompt); // behind Gradio's own writing of what the address says
-    page.opened = true;
   },
 };
 

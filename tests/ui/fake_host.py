@@ -285,6 +285,6 @@ if __name__ == "__main__":
 
     from specdemo.ui.page import build, launch_kwargs
 
-    build(FakeHost(step=float(os.environ.get("STEP", "0.06")), load_seconds=float(os.environ.get("LOAD", "3")))).launch(
-        server_port=int(os.environ.get("PORT", "7890")), **launch_kwargs()
-    )
+    host = FakeHost(step=float(os.environ.get("STEP", "0.06")), load_seconds=float(os.environ.get("LOAD", "3")))
+    host.prepare("smollm2-135m")
+    build(host).launch(server_port=int(os.environ.get("PORT", "7890")), **launch_kwargs())
