@@ -27,6 +27,7 @@ from specdemo.ui.theme import theme
 from specdemo.ui.visitor import Visitor
 
 STATUS_SECONDS = 0.5
+LINGER_SECONDS = 2.0
 
 # Linked, since launch(css=...) rewrites selectors and drops the rules it does not know.
 _HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">' + "".join(
@@ -122,6 +123,9 @@ def _runner(streamer: Streamer) -> Callable[..., Iterator[str]]:
             yield json.dumps({"run": named, "refused": sentence(error)})
             return
         yield from streamer.updates(race)
+        # Gradio's client hangs up behind a page's last event. A run that comes at that very moment is cut off, so one
+        # that follows at once finds the line still open.
+        race.followed.wait(LINGER_SECONDS)
 
     return begin
 

@@ -41,6 +41,7 @@ class Run:
         self.id = id or uuid4().hex
         self.settings = settings
         self.stop = threading.Event()
+        self.followed = threading.Event()  # by the next run of its visitor
         self.wrote = False
         self.deltas: list[str] = []
         self._events: list[RaceEvent] = []

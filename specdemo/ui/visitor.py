@@ -50,6 +50,8 @@ class Visitor:
                 raise BusyError
             if run.id in self._stopped:
                 run.stop.set()
+            for earlier in self._runs:
+                earlier.followed.set()
             self._runs = [*[earlier for earlier in self._runs if earlier.wrote][-1:], run]
 
     def halt(self, run_id: str) -> None:
