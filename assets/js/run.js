@@ -58,7 +58,7 @@ export class Run {
     this.#halt();
     if (this.phase !== "queued") return this.#set("stopping");
     this.feed.expect(null);
-    this.#set("left");
+    this.#set("left", this.details);
   }
 
   reset() {
@@ -87,6 +87,7 @@ export class Run {
     if (phase === "error") return details.key ? text(details.key) : details.message;
     if (phase === "queued") return details.a ? text("queued", details) : text("starting");
     if (phase === "loading") return text("waits") + details.message;
+    if (phase === "left" && !details.a) return text("unbegun");
     const [done, total] = (phase === "running" && this.held?.map((delta) => news(delta, "prefill")).findLast(Boolean)) || [];
     if (total) return text("reading", { a: done, b: total });
     return phase === "idle" ? null : text(phase);

@@ -69,7 +69,7 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
 
 def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
     told = time.monotonic()
-    progress: dict[str, Any] = {}
+    progress: dict[str, Any] = {"tokens": {}}
     for update in streamer.updates(race):
         deltas = json.loads(update)["deltas"]
         delta = deltas[-1] if deltas else {}

@@ -112,6 +112,7 @@ def test_stop_between_run_and_start(scripted, visit):
     visitor.page.wait_for_function("specdemo.page.opened")
     click_in_one_go(visitor, "sd-run", "sd-stop")
     assert visitor.phase() == "left"
+    assert visitor.status() == "Stopped before it began."
     visitor.page.wait_for_timeout(600)
     wait_until(lambda: not scripted.host.running)
     assert visitor.text("speculative") == ""
