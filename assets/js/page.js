@@ -3,21 +3,24 @@
 
 import { Card } from "./card.js";
 import { Charts } from "./charts.js";
-import { Feed } from "./feed.js";
 import { ratio } from "./format.js";
+import { retypePrompt } from "./kept.js";
 import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
 import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
+import { Run } from "./run.js";
 import { unpackRound } from "./tokens.js";
 import { TreeView, undecided } from "./tree.js";
 import { language, relabel, setLanguage, setTexts, text } from "./words.js";
 
 const here = new URL(".", import.meta.url);
-const BUSY = new Set(["queued", "loading", "running", "stopping"]);
 const DRAFTING = ["speculative", "rival"];
 // chosen: the settings in the controls; raced: those of the run on the page; watched: the lane whose rounds are listed.
-const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
-let send = () => {}; // triggers a Gradio event of the feed: halt, leave or ask
+const page = { rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
+const early = [];
+let send = (...event) => early.push(event); // triggers a Gradio event of the feed, once it is there: begin, halt or ask
+const run = new Run({ send: (event, data) => send(event, data), clear, apply, show: redraw });
+Object.defineProperties(page, { phase: { get: () => run.phase }, feed: { get: () => run.feed }, run: { value: run } });
 
 export function mountStage({ element, props }) {
   setTexts(props.texts, props.labels);
@@ -29,7 +32,7 @@ export function mountStage({ element, props }) {
   page.lanes = Object.fromEntries([...page.stage.querySelectorAll(".sd-lane")].map((node) => [node.dataset.lane, new Lane(node)]));
   page.ledger = new Ledger(page.stage.querySelector("#sd-rows"), openRound);
   page.charts = new Charts(page.stage, new URL("../plotly.min.js", here).href);
-  page.card = new Card(page.stage, page.stage.querySelector("#sd-card"), (key) => page.rounds.get(key), (q) => send("ask", q));
+  page.card = new Card(page.stage, page.stage.querySelector("#sd-card"), (key) => page.rounds.get(key), ask);
   page.tree = new TreeView(page.stage.querySelector("#sd-tree"), {
     looked: (key) => page.ledger.mark(key),
     redrawn: () => page.card.drop(),
@@ -42,12 +45,14 @@ export function mountStage({ element, props }) {
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run.press();
   });
   applyPreferences();
   arrange();
-  show();
+  run.restore();
 }
+
+const ask = (question) => send("ask", { ...question, run: run.shown });
 
 // This script may arrive later than the first value, which is not told again.
 function listen({ props, watch }, hear) {
@@ -56,20 +61,17 @@ function listen({ props, watch }, hear) {
   tell();
 }
 
-export function mountFeed({ element, trigger, ...channel }) {
+export function mountFeed({ trigger, ...channel }) {
   send = trigger;
-  page.feed = new Feed({ begin, apply, refuse: fail, ask: (question) => trigger("ask", question) });
+  early.splice(0).forEach((event) => send(...event));
   listen(channel, (value) => page.feed.receive(value));
-  // Gradio writes the place in the queue into its status tracker and nowhere else.
-  const block = element.closest(".block") ?? element.parentElement;
-  new MutationObserver(() => queued(block)).observe(block, { subtree: true, childList: true, characterData: true });
-  setInterval(hearToasts, 500);
 }
 
 export function mountReply(channel) {
   listen(channel, (value) => {
     const answer = JSON.parse(value);
-    if (answer.update) page.feed.recover(answer.update);
+    run.answered();
+    if (answer.ask === "missed") page.feed.recover(answer);
     if (answer.ask === "token") page.card.lists(answer.id, answer.top);
     if (answer.ask === "trace") save(answer.trace);
   });
@@ -87,35 +89,15 @@ window.specdemo = {
   page,
   remember(names, values) {
     page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
+    if (!page.opened) setTimeout(retypePrompt); // behind Gradio's own writing of what the address says
+    page.opened = true;
     if (!page.defaults) return;
     history.replaceState(null, "", address(names, values, page.defaults));
     arrange();
   },
-  stop() {
-    if (page.phase === "queued") {
-      send("leave");
-      setPhase("left");
-    } else if (BUSY.has(page.phase)) {
-      send("halt");
-      setPhase("stopping");
-    } else {
-      page.note = text("nothing");
-      show();
-    }
-  },
-  clear() {
-    if (BUSY.has(page.phase)) window.specdemo.stop();
-    page.feed.drop();
-    reset();
-    setPhase("idle");
-  },
 };
 
-function begin() {
-  reset();
-}
-
-function reset() {
+function clear() {
   page.rounds.clear();
   page.verdict = page.check = page.speed = page.raced = null;
   Object.values(page.lanes).forEach((lane) => lane.clear());
@@ -149,8 +131,6 @@ function apply(delta) {
     page.verdict = delta.verdict;
     showVerdict();
   }
-  if (delta.phase === "error") fail(delta.message);
-  else if (delta.phase) setPhase(delta.phase, delta);
 }
 
 function applyLane(lane, news) {
@@ -176,7 +156,7 @@ function applyLane(lane, news) {
 function arrange() {
   const kind = ({ mode, rival }) => (!rival || mode === "baseline" ? "pair" : mode === "race" ? "three" : "rivals");
   let shown = kind(page.raced ?? page.chosen);
-  if (shown === "pair" && page.raced && !BUSY.has(page.phase) && kind(page.chosen) !== "pair") {
+  if (shown === "pair" && page.raced && !run.busy && kind(page.chosen) !== "pair") {
     shown = page.raced.mode === "speculative" ? kind(page.chosen) : "three";
   }
   const before = page.stage.dataset.lanes;
@@ -209,52 +189,26 @@ function openRound(key) {
   page.tree.view.scrollIntoView({ block: "nearest" });
 }
 
-function setPhase(phase, details = {}) {
-  if (phase === "running" && page.phase === "stopping") return; // the last updates before a stop takes effect
-  Object.assign(page, { phase, details, note: null });
+function redraw() {
   arrange();
   show();
-}
-
-function fail(message) {
-  setPhase("error", { message });
-}
-
-function queued(block) {
-  const place = page.phase === "queued" && /queue:\s*(\d+)\s*\/\s*(\d+)/.exec(block.textContent);
-  if (!place) return;
-  page.details = { a: place[1], b: place[2] };
-  show();
-}
-
-// A full queue or a lost server is known to Gradio alone, which says it in a toast.
-function hearToasts() {
-  const toast = document.querySelector(".toast-body.error:not([data-heard])");
-  if (!toast) return;
-  toast.dataset.heard = "";
-  const lines = toast.innerText.split("\n").filter((line) => line.trim().length > 8); // past its title and its cross
-  if (BUSY.has(page.phase)) fail(lines.at(-1) ?? text("lost"));
 }
 
 function show() {
   if (!page.stage) return;
   page.stage.dataset.phase = page.phase;
   document.body.dataset.sdPhase = page.phase;
+  document.getElementById("sd-run")?.setAttribute("aria-disabled", run.busy);
   const bar = page.stage.querySelector("#sd-status-bar");
-  const loading = page.phase === "loading" ? page.details : !page.status.ready ? page.status : null;
-  page.stage.querySelector("#sd-status-text").textContent = page.note ?? sentence();
+  const loading = page.phase === "loading" ? run.details : !page.status.ready ? page.status : null;
+  page.stage.querySelector("#sd-status-text").textContent = run.sentence() ?? sentence(page.status);
+  page.stage.querySelector("#sd-kept").textContent = run.kept.mark ? text(run.kept.mark) : "";
   bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
   bar.classList.toggle("unknown", Boolean(loading?.message) && loading.fraction == null);
 }
 
-function sentence() {
-  const { phase, details, status } = page;
-  if (phase === "error") return details.message;
-  if (phase === "queued") return details?.a ? text("queued", details) : text("starting");
-  if (phase === "loading") return text("waits") + details.message;
-  if (phase !== "idle") return text(phase);
-  if (status.error) return status.error;
-  return status.ready ? text("ready") : (status.message ?? text("starting"));
+function sentence({ error, ready, message }) {
+  return error || (ready ? text("ready") : (message ?? text("starting")));
 }
 
 function showSpeed() {
@@ -280,10 +234,7 @@ function showVerdict() {
 }
 
 function save(trace) {
-  if (!trace) {
-    page.note = text("no_trace");
-    return show();
-  }
+  if (!trace) return run.say(run.kept.mark ? "no_trace_kept" : "no_trace");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([trace], { type: "application/json" }));
   link.download = `specdemo-trace-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.json`;
@@ -331,13 +282,16 @@ const ACTIONS = {
     setTimeout(() => (button.firstElementChild.textContent = text("link")), 1500);
   },
   download() {
-    send("ask", { ask: "trace" });
+    ask({ ask: "trace" });
   },
 };
+
+// Not Gradio's own handlers of its buttons: those are silent while its server is away.
+const PRESSED = { "#sd-run": () => run.press(), "#sd-stop": () => run.stop(), "#sd-clear": () => run.reset() };
 
 function onClick(event) {
   const button = event.target.closest("[data-do]");
   if (button) ACTIONS[button.dataset.do]?.(button);
   if (event.target.closest("#sd-more")) setTimeout(() => relabel(document.getElementById("sd-more")), 50);
-  if (event.target.closest("#sd-run") && !BUSY.has(page.phase)) setPhase("queued");
+  for (const [id, act] of Object.entries(PRESSED)) if (event.target.closest(id)) act();
 }

@@ -3,7 +3,7 @@
     from gradio_client import Client
     trace = Client("http://127.0.0.1:7860").predict("Why is the sky blue?", max_tokens=64, api_name="/run")
 
-It waits in the same queue as the page. `submit` instead of `predict` also gives the progress on the way.
+It waits in the same line as the page. `submit` instead of `predict` also gives the progress on the way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
         seed: int = _DEFAULT["seed"],
         mode: Mode = _DEFAULT["mode"],
     ) -> Iterator[dict[str, Any]]:
-        """Race a prompt through the decoders. Gives {"tokens": {lane: n}} on the way and at last the whole trace.
+        """Race a prompt through the decoders. Gives {"waiting": {"place": a, "of": b}} while others decode,
+        {"tokens": {lane: n}} on the way and at last the whole trace.
 
         gamma 0 is chosen live, and so are the sizes of trees, unless auto_gamma is false; any other gamma is fixed.
         """
@@ -68,10 +69,18 @@ def endpoint(streamer: Streamer) -> Callable[..., Iterator[dict[str, Any]]]:
 
 def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
     told = time.monotonic()
+    progress: dict[str, Any] = {"tokens": {}}
     for update in streamer.updates(race):
-        delta = json.loads(update)["deltas"][-1]
+        deltas = json.loads(update)["deltas"]
+        delta = deltas[-1] if deltas else {}
         if delta.get("phase") == "error":
             raise gr.Error(delta["message"], print_exception=False)
-        if "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:
+        if delta.get("phase") == "queued":
+            progress = {"waiting": {"place": delta["a"], "of": delta["b"]}}
+        elif "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:
             told = time.monotonic()
-            yield {"tokens": {lane: delta["numbers"][lane]["tokens"] for lane in LANES if lane in delta["numbers"]}}
+            numbers = delta["numbers"]
+            progress = {"tokens": {lane: numbers[lane]["tokens"] for lane in LANES if lane in numbers}}
+        elif deltas:
+            continue
+        yield progress  # a beat repeats it: a program that went away is noticed by what it is sent

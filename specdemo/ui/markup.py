@@ -115,7 +115,8 @@ def stage() -> str:
     )
     return f"""
 <div class="sd-stage" id="sd-stage" data-phase="idle" data-lanes="pair">
-  <div class="sd-status" role="status"><span id="sd-status-text"></span><i id="sd-status-bar"></i></div>
+  <div class="sd-status" role="status"><span id="sd-status-text"></span> <small id="sd-kept"></small>
+    <i id="sd-status-bar"></i></div>
   <div class="sd-lanes">
     {_lane("baseline")}
     <div class="sd-hero" aria-live="off"><b id="sd-speedup">–×</b><span id="sd-speedup-word">{

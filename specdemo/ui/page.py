@@ -3,14 +3,14 @@
     page = build(host)
     page.launch(**launch_kwargs())
 
-The queue needs no call of its own. Besides the page there is one API endpoint, `/run` (see specdemo/ui/api.py).
+Gradio's queue starts every run at once; they take turns in a line of their own (specdemo/ui/line.py). Besides the page
+there is one API endpoint, `/run` (see specdemo/ui/api.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -22,11 +22,12 @@ from specdemo.ui.assets import PREFIX, STYLES, routes
 from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
 from specdemo.ui.copy import LABELS, TEXTS, TITLE
 from specdemo.ui.host import Host
-from specdemo.ui.stream import Run, Streamer
+from specdemo.ui.stream import Run, Streamer, sentence
 from specdemo.ui.theme import theme
+from specdemo.ui.visitor import Visitor
 
 STATUS_SECONDS = 0.5
-WAITING_RUNS = 20
+LINGER_SECONDS = 2.0
 
 # Linked, since launch(css=...) rewrites selectors and drops the rules it does not know.
 _HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">' + "".join(
@@ -66,30 +67,26 @@ def build(host: Host) -> gr.Blocks:
         feed = _channel("sd-feed", "mountFeed")
         reply = _channel("sd-reply", "mountReply")
         status = _channel("sd-status", "mountStatus")
-        run_state: gr.State = gr.State(None)
-
-        running = controls.run.click(
-            partial(_run, streamer),
-            controls.inputs,
-            [feed, run_state],
-            concurrency_limit=1,
-            concurrency_id="decoding",
-            show_progress="minimal",
+        visitor = gr.State(Visitor())
+        feed.begin(
+            _runner(streamer),
+            [visitor, *controls.inputs],
+            feed,
+            concurrency_limit=None,
+            show_progress="hidden",
             api_visibility="private",
             trigger_mode="multiple",  # Run after Clear must not be swallowed while the cleared run winds up
         )
-        feed.halt(_halt, run_state, None, queue=False, api_visibility="private")
-        feed.leave(None, None, None, cancels=[running])
-        feed.ask(_answer, run_state, reply, queue=False, api_visibility="private", show_progress="hidden")
+        hidden: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
+        feed.halt(_halt, visitor, None, trigger_mode="multiple", **hidden)
+        feed.ask(_answer, visitor, reply, trigger_mode="multiple", **hidden)
         _wire_settings(page, host, controls)
         _wire_loading(host, status)
         gr.api(
             api.endpoint(streamer),
             api_name="run",
-            concurrency_limit=1,
-            concurrency_id="decoding",
+            concurrency_limit=None,
         )
-    page.queue(max_size=WAITING_RUNS)
     return page
 
 
@@ -107,45 +104,38 @@ def _channel(elem_id: str, mount: str) -> gr.HTML:
 def _module(function: str) -> str:
     """Script for js_on_load. Naming the events makes Gradio offer them as listeners."""
     return f"""
-const events = ['halt', 'leave', 'ask'];
+const events = ['begin', 'halt', 'ask'];
 import(new URL('.{PREFIX}/js/page.js', document.baseURI).href)
   .then((page) => page.{function}({{element, trigger, props, watch}}));
 """
 
 
-def _run(streamer: Streamer, *values: Any) -> Iterator[tuple[str, Run | None]]:
-    """The Run button: updates for the page's script, and the run for this session's later questions."""
-    try:
-        settings = Settings.checked(**dict(zip(FIELDS, values, strict=True)))
-    except UserError as error:
-        # Not a run: the last one, its text and its trace stay.
-        yield json.dumps({"refused": str(error)}), gr.skip()
-        return
-    run = Run(settings)
-    for update in streamer.updates(run):
-        yield update, run
+def _runner(streamer: Streamer) -> Callable[..., Iterator[str]]:
+    """What the page's script asks for when Run is pressed: updates of a run that it has named."""
+
+    def begin(event: gr.EventData, visitor: Visitor, *values: Any) -> Iterator[str]:
+        named = str(event._data["run"])
+        try:
+            race = Run(Settings.checked(**dict(zip(FIELDS, values, strict=True))), named)
+            visitor.begin(race, event._data.get("after"))
+        except UserError as error:
+            # Not a run: the last one, its text and its trace stay.
+            yield json.dumps({"run": named, "refused": sentence(error)})
+            return
+        yield from streamer.updates(race)
+        # Gradio's client hangs up behind a page's last event. A run that comes at that very moment is cut off, so one
+        # that follows at once finds the line still open.
+        race.followed.wait(LINGER_SECONDS)
+
+    return begin
 
 
-def _halt(run: Run | None) -> None:
-    if run is not None:
-        run.stop.set()
+def _halt(visitor: Visitor, event: gr.EventData) -> None:
+    visitor.halt(str(event._data["run"]))
 
 
-def _answer(run: Run | None, question: gr.EventData) -> str:
-    """What the page's script asks about its own run: a missed delta, a token's top lists, the trace."""
-    data = question._data or {}
-    answer: dict[str, Any] = {"ask": data.get("ask"), "id": data.get("id")}
-    if run is None:
-        return json.dumps(answer)
-    if data.get("ask") == "missed":
-        answer["update"] = run.missed(int(data["from"]))
-    elif data.get("ask") == "token":
-        top = run.top_lists(str(data["lane"]), int(data["round"]), int(data["index"]))
-        answer["top"] = top.model_dump() if top else None
-    elif data.get("ask") == "trace":
-        trace = run.trace()
-        answer["trace"] = trace.to_json() if trace else None
-    return json.dumps(answer, ensure_ascii=False)
+def _answer(visitor: Visitor, event: gr.EventData) -> str:
+    return visitor.answer(event._data or {})
 
 
 def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
@@ -163,8 +153,6 @@ def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
     first = f"(...values) => {{ {script}.then(() => window.specdemo.remember({names}, values)); }}"
     loaded.then(None, controls.inputs, None, js=first)
     gr.on([control.change for control in controls.inputs], None, controls.inputs, None, js=remember)
-    controls.clear.click(None, None, None, js="() => window.specdemo?.clear()")
-    controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")
 
 
 def _wire_loading(host: Host, status: gr.HTML) -> None:

@@ -83,7 +83,7 @@ class Visitor:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
         self.page.goto(site.address + query)
-        self.page.wait_for_function("window.specdemo?.page.feed && specdemo.page.stage")
+        self.page.wait_for_function("window.specdemo?.page.opened && specdemo.page.stage")
 
     def phase(self) -> str:
         return self.page.evaluate("specdemo.page.phase")

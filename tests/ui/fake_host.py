@@ -70,6 +70,7 @@ class FakeHost:
         self.step, self.accept = step, accept
         self.running = 0
         self.most_running = 0
+        self.races = 0
         self.passes = 0  # of all lanes so far
         self._load_seconds = load_seconds
         self._loading_since: float | None = None
@@ -104,6 +105,7 @@ class FakeHost:
     def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
         if "UserError" in settings.prompt:
             raise UserError("The prompt has 9,000 tokens, but the model reads 8,192. Shorten it.")
+        self.races += 1
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
@@ -283,6 +285,6 @@ if __name__ == "__main__":
 
     from specdemo.ui.page import build, launch_kwargs
 
-    build(FakeHost(step=0.06, load_seconds=float(os.environ.get("LOAD", "3")))).launch(
-        server_port=int(os.environ.get("PORT", "7890")), **launch_kwargs()
-    )
+    host = FakeHost(step=float(os.environ.get("STEP", "0.06")), load_seconds=float(os.environ.get("LOAD", "3")))
+    host.prepare("smollm2-135m")
+    build(host).launch(server_port=int(os.environ.get("PORT", "7890")), **launch_kwargs())

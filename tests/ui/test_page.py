@@ -13,6 +13,7 @@ from specdemo.events import Trace
 from specdemo.ui.assets import STYLES
 from specdemo.ui.page import build, launch_kwargs
 from tests.ui.fake_host import FakeHost
+from tests.ui.test_stream import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,15 @@ def test_runs_take_turns(served):
         thread.join(30)
     assert len(results) == 3
     assert host.most_running == 1
+
+
+def test_the_api_tells_the_place_in_line(served):
+    _, address = served
+    first = Client(address, verbose=False).submit("Hello", max_tokens=600, api_name="/run")
+    wait_until(lambda: first.outputs())
+    second = Client(address, verbose=False).submit("Hello", max_tokens=8, api_name="/run")
+    assert Trace.model_validate(second.result(120)).text("baseline")
+    assert {"waiting": {"place": 1, "of": 1}} in second.outputs()
 
 
 def test_scripts_come_from_this_server(served):

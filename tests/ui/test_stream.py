@@ -5,8 +5,7 @@ import threading
 import time
 
 from specdemo.settings import Settings
-from specdemo.ui import stream
-from specdemo.ui.stream import FAILED, Run, Streamer
+from specdemo.ui.stream import FAILED, WAITING_RUNS, Run, Streamer
 from tests.ui.fake_host import FakeHost
 
 
@@ -26,12 +25,10 @@ def wait_until(condition, seconds=60.0):
         time.sleep(0.005)
 
 
-def test_updates_repeat_the_last_deltas_so_that_one_may_be_lost():
+def test_an_update_holds_what_is_new_and_nothing_twice():
     _, updates = run_all(FakeHost(step=0.02))
     assert len(updates) > 6
-    assert numbers(updates[-1]) == list(range(len(updates) - stream.WINDOW, len(updates)))
-    every_other = updates[-1::-2]
-    assert {n for update in every_other for n in numbers(update)} == set(range(len(updates)))
+    assert [n for update in updates for n in numbers(update)] == list(range(len(updates)))
 
 
 def test_a_browser_can_ask_for_everything_it_missed(host):
@@ -114,6 +111,61 @@ def test_a_run_waits_for_loading_and_says_for_what():
     loading = [d for update in updates for d in update["deltas"] if d.get("phase") == "loading"]
     assert loading[0]["message"] == "Loading SmolLM2-135M"
     assert updates[-1]["deltas"][-1]["phase"] == "done"
+
+
+def waiting(streamer, **settings):
+    """A run that waits in line, and its updates as they come."""
+    run, told = Run(Settings(**{"prompt": "hello", **settings})), []
+    thread = threading.Thread(target=lambda: told.extend(map(json.loads, streamer.updates(run))), daemon=True)
+    thread.start()
+    return run, told, thread
+
+
+def place(told):
+    places = [(d["a"], d["b"]) for update in told for d in update["deltas"] if d.get("phase") == "queued"]
+    return places[-1] if places else None
+
+
+def test_runs_wait_in_line_and_know_their_place_also_when_somebody_leaves():
+    host = FakeHost(step=0.05)
+    streamer = Streamer(host)
+    line = []
+    for expected in (None, (1, 1), (2, 2), (3, 3)):
+        line.append(waiting(streamer, max_tokens=500))
+        wait_until(lambda e=expected: place(line[-1][1]) == e and host.running)
+    line[2][0].stop.set()
+    wait_until(lambda: place(line[3][1]) == (2, 2))
+    line[0][0].stop.set()
+    wait_until(lambda: line[1][0].wrote and place(line[3][1]) == (1, 1))
+    for run, *_ in line:
+        run.stop.set()
+    for *_, thread in line:
+        thread.join(60)
+    assert host.most_running == 1
+    assert [told[-1]["deltas"][-1]["phase"] for _, told, _ in line] == ["stopped"] * 4
+    assert not line[2][0].wrote
+
+
+def test_a_full_line_is_said_and_has_room_again():
+    streamer = Streamer(FakeHost(step=0.05))
+    line = [waiting(streamer) for _ in range(WAITING_RUNS + 1)]
+    wait_until(lambda: all(place(told) for _, told, _ in line[1:]))
+    (refused,) = [json.loads(update) for update in streamer.updates(Run(Settings(prompt="hello")))]
+    assert refused["deltas"][0]["key"] == "full"
+    for run, *_ in line:
+        run.stop.set()
+    for *_, thread in line:
+        thread.join(60)
+    last = [json.loads(update) for update in streamer.updates(Run(Settings(prompt="hello", max_tokens=2)))][-1]
+    assert last["deltas"][-1]["phase"] == "done"
+
+
+def test_a_run_without_news_says_so_now_and_then(monkeypatch):
+    monkeypatch.setattr("specdemo.ui.stream.BEAT_SECONDS", 0.2)
+    host = FakeHost(step=1.0)  # the prompt takes two steps
+    updates = Streamer(host).updates(Run(Settings(prompt="hello", max_tokens=1)))
+    beats = [update["beat"] for update in map(json.loads, updates) if "beat" in update]
+    assert len(beats) == len(set(beats)) > 2
 
 
 def test_stop_works_while_the_model_loads():

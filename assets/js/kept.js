@@ -1,0 +1,81 @@
+// What a run wrote, as one delta that grows, kept in this tab's session storage while the page is reloaded: by its
+// visitor, by Gradio when the server is back, or by a step back to it.
+
+const KEY = "specdemo-run";
+const MOST = 4_000_000; // characters; browsers give a page about five million
+const LANES = ["baseline", "speculative", "rival"];
+const PASSING = ["seq", "phase", "message"]; // said of a moment
+const OVER = ["stopped", "done", "error"];
+
+export class Kept {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.whole = {};
+    this.mark = null; // key of the sentence that says it is from before
+  }
+
+  // Whether there is text that a visitor would miss.
+  get wrote() {
+    return LANES.some((lane) => this.whole[lane]?.rounds?.length);
+  }
+
+  add(delta) {
+    for (const [key, news] of Object.entries(delta)) {
+      if (LANES.includes(key)) this.#addLane(key, news);
+      else if (!PASSING.includes(key)) this.whole[key] = news;
+    }
+    if (OVER.includes(delta.phase)) this.whole.over = true;
+  }
+
+  #addLane(name, { rounds = [], ghost, ...news }) {
+    const lane = (this.whole[name] ??= { rounds: [] });
+    Object.assign(lane, news);
+    lane.rounds.push(...rounds);
+  }
+
+  save() {
+    const kept = JSON.stringify({ whole: this.whole, prompt: promptBox()?.value });
+    try {
+      sessionStorage.setItem(KEY, kept.length < MOST ? kept : JSON.stringify({ tooLong: true }));
+    } catch {
+      // Storage is forbidden or full.
+    }
+  }
+
+  // What was there before a reload, marked as such; null where nothing was, or where a link was followed instead.
+  load() {
+    const { whole = {}, tooLong } = fromBefore();
+    const lanes = LANES.filter((lane) => whole[lane]);
+    this.whole = whole;
+    this.mark = tooLong ? "kept_not" : !this.wrote ? null : whole.over ? "kept" : "kept_cut";
+    for (const lane of lanes) {
+      if (whole[lane].rounds.length) delete whole[lane].prefill;
+      if (!whole.over) whole[lane].end ??= { reason: "stopped" };
+    }
+    return this.wrote ? whole : null;
+  }
+}
+
+// A typed prompt is in the address, unless it is long or was typed while the server was away.
+export function retypePrompt() {
+  const { prompt } = fromBefore();
+  const box = promptBox();
+  if (prompt == null || prompt === box.value) return;
+  box.value = prompt;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+const promptBox = () => document.querySelector("#sd-prompt textarea");
+
+function fromBefore() {
+  const way = performance.getEntriesByType("navigation")[0]?.type;
+  if (way !== "reload" && way !== "back_forward") return {};
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY)) ?? {};
+  } catch {
+    return {};
+  }
+}
