@@ -70,7 +70,7 @@ class Settings(SamplerSettings):
     nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
     acceptance: Acceptance = "exact"
-    max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
+    max_tokens: int = Field(160, ge=1, le=MAX_TOKENS)
     seed: int = Field(0, ge=0, lt=2**63)
     mode: Mode = "race"
     record: bool = True

@@ -16,7 +16,6 @@ export class Lane {
     this.empty = this.box.firstElementChild;
     this.box.addEventListener("copy", (event) => this.#copySelection(event));
     this.box.addEventListener("keydown", (event) => this.#walk(event));
-    element.querySelector("[data-copy]").addEventListener("click", () => navigator.clipboard?.writeText(this.text));
     this.clear();
   }
 

@@ -1,13 +1,15 @@
 // The page's script. Gradio mounts four components (specdemo/ui/page.py) and hands each to a function here: the stage
 // that is drawn into, and three that carry JSON: the run's updates, answers to questions, and what is loading.
 
+import { arrivedPrompt, asked, forget, writeAddress } from "./address.js";
 import { Card } from "./card.js";
 import { Charts } from "./charts.js";
+import { copy } from "./clipboard.js";
 import { Feed } from "./feed.js";
 import { ratio } from "./format.js";
 import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
-import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
+import { isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { unpackRound } from "./tokens.js";
 import { TreeView, undecided } from "./tree.js";
 import { language, relabel, setLanguage, setTexts, text } from "./words.js";
@@ -15,6 +17,7 @@ import { language, relabel, setLanguage, setTexts, text } from "./words.js";
 const here = new URL(".", import.meta.url);
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
 const DRAFTING = ["speculative", "rival"];
+const THEMES = new Set(["dark", "light"]);
 // chosen: the settings in the controls; raced: those of the run on the page; watched: the lane whose rounds are listed.
 const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
 let send = () => {}; // triggers a Gradio event of the feed: halt, leave or ask
@@ -44,6 +47,7 @@ export function mountStage({ element, props }) {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
   });
+  addEventListener("hashchange", () => location.reload()); // another link, opened in this tab
   applyPreferences();
   arrange();
   show();
@@ -85,10 +89,23 @@ export function mountStatus(channel) {
 
 window.specdemo = {
   page,
+  // The prompt to begin with: the one behind the address's #, else the given one. The address is left alone until then.
+  async arrive(prompt) {
+    try {
+      return (await arrivedPrompt()) ?? prompt;
+    } catch {
+      page.note = "link_damaged";
+      show();
+      return prompt;
+    } finally {
+      page.arrived = true;
+    }
+  },
   remember(names, values) {
     page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
     if (!page.defaults) return;
-    history.replaceState(null, "", address(names, values, page.defaults));
+    page.keep = () => writeAddress(names, values, page.defaults);
+    if (page.arrived) page.keep();
     arrange();
   },
   stop() {
@@ -99,7 +116,7 @@ window.specdemo = {
       send("halt");
       setPhase("stopping");
     } else {
-      page.note = text("nothing");
+      page.note = "nothing";
       show();
     }
   },
@@ -242,7 +259,7 @@ function show() {
   document.body.dataset.sdPhase = page.phase;
   const bar = page.stage.querySelector("#sd-status-bar");
   const loading = page.phase === "loading" ? page.details : !page.status.ready ? page.status : null;
-  page.stage.querySelector("#sd-status-text").textContent = page.note ?? sentence();
+  page.stage.querySelector("#sd-status-text").textContent = page.note ? text(page.note) : sentence();
   bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
   bar.classList.toggle("unknown", Boolean(loading?.message) && loading.fraction == null);
 }
@@ -281,7 +298,7 @@ function showVerdict() {
 
 function save(trace) {
   if (!trace) {
-    page.note = text("no_trace");
+    page.note = "no_trace";
     return show();
   }
   const link = document.createElement("a");
@@ -292,7 +309,8 @@ function save(trace) {
 }
 
 function applyPreferences() {
-  const theme = remembered("theme");
+  // What the address asks for goes before what this browser remembers; Gradio knows more themes than these two.
+  const theme = THEMES.has(asked("__theme")) ? asked("__theme") : remembered("theme");
   if (theme) setDark(theme === "dark");
   setProjector(remembered("projector") === "true");
   speak(remembered("language") ?? "en");
@@ -313,6 +331,7 @@ const ACTIONS = {
   theme() {
     setDark(!isDark());
     remember("theme", isDark() ? "dark" : "light");
+    forget("__theme");
     speak(language);
   },
   projector() {
@@ -325,10 +344,13 @@ const ACTIONS = {
     remember("language", next);
     speak(next);
   },
-  link(button) {
-    navigator.clipboard?.writeText(location.href);
-    button.firstElementChild.textContent = text("copied");
-    setTimeout(() => (button.firstElementChild.textContent = text("link")), 1500);
+  async link(button) {
+    if ((await page.keep?.()) === false) page.note = "link_without_prompt";
+    show();
+    copy(location.href, button);
+  },
+  copy(button) {
+    copy(page.lanes[button.dataset.copy].text, button);
   },
   download() {
     send("ask", { ask: "trace" });
@@ -338,6 +360,7 @@ const ACTIONS = {
 function onClick(event) {
   const button = event.target.closest("[data-do]");
   if (button) ACTIONS[button.dataset.do]?.(button);
+  if (event.target.closest(".api-docs")) setTimeout(() => page.keep?.()); // Gradio drops what stands behind the #
   if (event.target.closest("#sd-more")) setTimeout(() => relabel(document.getElementById("sd-more")), 50);
   if (event.target.closest("#sd-run") && !BUSY.has(page.phase)) setPhase("queued");
 }

@@ -92,6 +92,10 @@ def build_controls(host: Host) -> Controls:
         [by_field["prompt"], by_field["chat"]],
         js=f"(key) => ({json.dumps(prompts)})[key]",
     )
+    # Marked only while the prompt is it.
+    keys = [[example.prompt, key] for key, example in EXAMPLES.items()]
+    mark = f"(prompt) => new Map({json.dumps(keys)}).get(prompt) ?? null"
+    by_field["prompt"].change(None, by_field["prompt"], examples, js=mark)
     return Controls(by_field, run, stop, clear)
 
 

@@ -15,6 +15,14 @@ TEXTS: dict[str, dict[str, str]] = {
         "projector": "Projector",
         "link": "Copy link",
         "copied": "Copied",
+        "copy_nothing": "No text yet",
+        "copy_by_hand": "This browser does not let the page copy. The text below is selected: press Ctrl+C "
+        "(⌘C on a Mac), or hold it and choose Copy.",
+        "close": "Close",
+        "link_damaged": "The prompt in this link is damaged, perhaps cut on its way. Ask for the link again, or type a "
+        "prompt.",
+        "link_without_prompt": "This prompt is too long for a link, which holds the settings alone: send the prompt by "
+        "itself.",
         "baseline": "Baseline",
         "baseline_note": "one token per pass",
         "speculative": "Speculative",
@@ -155,7 +163,15 @@ TEXTS: dict[str, dict[str, str]] = {
         "theme_light": "ライト",
         "projector": "投影",
         "link": "リンクをコピー",
-        "copied": "コピーしました",
+        "copied": "コピー済み",
+        "copy_nothing": "まだ空です",
+        "copy_by_hand": "このブラウザーではページからコピーできません。下の文は選択済みです: "
+        "Ctrl+C（Mac は ⌘C）を押すか、長押しして「コピー」を選んでください。",
+        "close": "閉じる",
+        "link_damaged": "リンク内のプロンプトが壊れています（途中で切れたのかもしれません）。リンクをもう一度もらうか、"
+        "プロンプトを入力してください。",
+        "link_without_prompt": "プロンプトが長すぎてリンクに入りません。リンクには設定だけが入っています。"
+        "プロンプトは別に送ってください。",
         "baseline": "ベースライン",
         "baseline_note": "1 回に 1 トークン",
         "speculative": "投機的",

@@ -56,7 +56,7 @@ def _lane(lane: str) -> str:
   </div>
   <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" aria-label="{lane}"><i></i></div>
   <p class="sd-count"><span data-n="count">0</span><span data-n="ending"></span>
-    <button type="button" class="sd-copy" data-copy="{lane}">{span("copy")}</button></p>
+    <button type="button" class="sd-copy" data-do="copy" data-copy="{lane}">{span("copy")}</button></p>
   <div class="sd-text" tabindex="0" role="region" aria-label="{lane} text"><p class="sd-empty" data-t="empty_{lane}">{
         TEXTS["en"]["empty_" + lane]
     }</p></div>

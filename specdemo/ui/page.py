@@ -161,7 +161,9 @@ def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
     # The page's script may come later than these values, and a select that the address filled tells of no change.
     script = f"import(new URL('.{PREFIX}/js/page.js', document.baseURI).href)"
     first = f"(...values) => {{ {script}.then(() => window.specdemo.remember({names}, values)); }}"
-    loaded.then(None, controls.inputs, None, js=first)
+    arrive = f"(prompt) => {script}.then(() => window.specdemo.arrive(prompt))"
+    prompt = controls.by_field["prompt"]
+    loaded.then(None, prompt, prompt, js=arrive).then(None, controls.inputs, None, js=first)
     gr.on([control.change for control in controls.inputs], None, controls.inputs, None, js=remember)
     controls.clear.click(None, None, None, js="() => window.specdemo?.clear()")
     controls.stop.click(None, None, None, js="() => window.specdemo?.stop()")
