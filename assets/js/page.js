@@ -12,11 +12,13 @@ import { Ledger } from "./ledger.js";
 import { isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { unpackRound } from "./tokens.js";
 import { TreeView, undecided } from "./tree.js";
-import { language, relabel, setLanguage, setTexts, text } from "./words.js";
+import { everywhere, language, relabel, said, setLanguage, setTexts, text } from "./words.js";
 
 const here = new URL(".", import.meta.url);
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
 const DRAFTING = ["speculative", "rival"];
+// What Gradio's toasts say, and our text for it.
+const TOASTS = [[/busy|queue is full/i, "busy"], [/connection/i, "lost"]];
 const THEMES = new Set(["dark", "light"]);
 // chosen: the settings in the controls; raced: those of the run on the page; watched: the lane whose rounds are listed.
 const page = { phase: "idle", rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
@@ -27,6 +29,7 @@ export function mountStage({ element, props }) {
   page.defaults = props.defaults;
   page.chosen ??= props.defaults;
   page.drafters = props.drafters;
+  page.status.headline ??= props.headline;
   page.byLane = { speculative: [], rival: [] };
   page.stage = element.querySelector("#sd-stage");
   page.lanes = Object.fromEntries([...page.stage.querySelectorAll(".sd-lane")].map((node) => [node.dataset.lane, new Lane(node)]));
@@ -44,6 +47,8 @@ export function mountStage({ element, props }) {
   });
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
+  const controls = document.getElementById("sd-controls");
+  new MutationObserver(() => relabel(controls)).observe(controls, { subtree: true, childList: true });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("sd-run")?.click();
   });
@@ -66,6 +71,7 @@ export function mountFeed({ element, trigger, ...channel }) {
   listen(channel, (value) => page.feed.receive(value));
   // Gradio writes the place in the queue into its status tracker and nowhere else.
   const block = element.closest(".block") ?? element.parentElement;
+  block.inert = true; // it speaks English, to screen readers alone, of what the page says itself
   new MutationObserver(() => queued(block)).observe(block, { subtree: true, childList: true, characterData: true });
   setInterval(hearToasts, 500);
 }
@@ -82,7 +88,6 @@ export function mountReply(channel) {
 export function mountStatus(channel) {
   listen(channel, (value) => {
     page.status = JSON.parse(value);
-    document.getElementById("sd-headline").textContent = page.status.headline;
     show();
   });
 }
@@ -203,7 +208,7 @@ function arrange() {
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
   for (const node of page.stage.querySelectorAll(".sd-drafter")) {
     const id = drafters[node.dataset.of];
-    node.textContent = id === "best" ? "" : (page.drafters[id] ?? id); // the race will know which one that is
+    node.textContent = id === "best" ? "" : (said(page.drafters[id]) ?? id); // the race will know which one that is
   }
   if (shown === "pair" && page.watched !== "speculative") watchLane("speculative");
   if (before !== shown) {
@@ -249,8 +254,14 @@ function hearToasts() {
   const toast = document.querySelector(".toast-body.error:not([data-heard])");
   if (!toast) return;
   toast.dataset.heard = "";
+  const [, key] = TOASTS.find(([sign]) => sign.test(toast.innerText)) ?? [];
   const lines = toast.innerText.split("\n").filter((line) => line.trim().length > 8); // past its title and its cross
-  if (BUSY.has(page.phase)) fail(lines.at(-1) ?? text("lost"));
+  const told = key ? everywhere(key) : { en: lines.at(-1), ja: lines.at(-1) };
+  for (const [part, words] of [[".toast-title", text("trouble")], ["[data-testid=toast-text]", said(told)]]) {
+    toast.querySelector(part)?.replaceChildren(words);
+  }
+  toast.querySelector("[data-testid=toast-close]").ariaLabel = text("close");
+  if (BUSY.has(page.phase)) fail(told);
 }
 
 function show() {
@@ -259,6 +270,7 @@ function show() {
   document.body.dataset.sdPhase = page.phase;
   const bar = page.stage.querySelector("#sd-status-bar");
   const loading = page.phase === "loading" ? page.details : !page.status.ready ? page.status : null;
+  document.getElementById("sd-headline").textContent = said(page.status.headline);
   page.stage.querySelector("#sd-status-text").textContent = page.note ? text(page.note) : sentence();
   bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
   bar.classList.toggle("unknown", Boolean(loading?.message) && loading.fraction == null);
@@ -266,12 +278,12 @@ function show() {
 
 function sentence() {
   const { phase, details, status } = page;
-  if (phase === "error") return details.message;
+  if (phase === "error") return said(details.message);
   if (phase === "queued") return details?.a ? text("queued", details) : text("starting");
-  if (phase === "loading") return text("waits") + details.message;
+  if (phase === "loading") return text("waits") + said(details.message);
   if (phase !== "idle") return text(phase);
-  if (status.error) return status.error;
-  return status.ready ? text("ready") : (status.message ?? text("starting"));
+  if (said(status.error)) return said(status.error);
+  return status.ready ? text("ready") : (said(status.message) ?? text("starting"));
 }
 
 function showSpeed() {
@@ -320,9 +332,11 @@ function speak(chosen) {
   setLanguage(chosen);
   document.querySelector('[data-do="theme"] span').textContent = text(isDark() ? "theme_light" : "theme");
   Object.values(page.lanes).forEach((lane) => lane.retranslate());
+  arrange();
   show();
   showSpeed();
   showVerdict();
+  page.ledger.retranslate();
   page.tree.draw();
   page.charts.draw();
 }
@@ -361,6 +375,5 @@ function onClick(event) {
   const button = event.target.closest("[data-do]");
   if (button) ACTIONS[button.dataset.do]?.(button);
   if (event.target.closest(".api-docs")) setTimeout(() => page.keep?.()); // Gradio drops what stands behind the #
-  if (event.target.closest("#sd-more")) setTimeout(() => relabel(document.getElementById("sd-more")), 50);
   if (event.target.closest("#sd-run") && !BUSY.has(page.phase)) setPhase("queued");
 }

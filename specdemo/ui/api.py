@@ -71,7 +71,7 @@ def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
     for update in streamer.updates(race):
         delta = json.loads(update)["deltas"][-1]
         if delta.get("phase") == "error":
-            raise gr.Error(delta["message"], print_exception=False)
+            raise gr.Error(delta["message"]["en"], print_exception=False)
         if "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:
             told = time.monotonic()
             yield {"tokens": {lane: delta["numbers"][lane]["tokens"] for lane in LANES if lane in delta["numbers"]}}

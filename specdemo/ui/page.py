@@ -19,9 +19,10 @@ from specdemo.errors import UserError
 from specdemo.settings import Settings
 from specdemo.ui import api, markup
 from specdemo.ui.assets import PREFIX, STYLES, routes
-from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
-from specdemo.ui.copy import LABELS, TEXTS, TITLE
+from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address, labels
+from specdemo.ui.copy import TEXTS
 from specdemo.ui.host import Host
+from specdemo.ui.japanese import both
 from specdemo.ui.stream import Run, Streamer
 from specdemo.ui.theme import theme
 
@@ -49,7 +50,7 @@ def launch_kwargs() -> dict[str, Any]:
 def build(host: Host) -> gr.Blocks:
     """The page over a host."""
     streamer = Streamer(host)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    with gr.Blocks(title=TEXTS["en"]["title"], analytics_enabled=False, fill_width=True) as page:
         _static(markup.header(host.headline()), "sd-header")
         controls = build_controls(host)
         _static(
@@ -57,9 +58,10 @@ def build(host: Host) -> gr.Blocks:
             "sd-stage-block",
             _module("mountStage"),
             texts=TEXTS,
-            labels=LABELS,
+            labels=labels(host),
             defaults=defaults(host).model_dump(include=set(FIELDS)),
-            drafters={drafter.id: drafter.label for drafter in host.drafters()},
+            drafters={drafter.id: both(drafter.label) for drafter in host.drafters()},
+            headline=both(host.headline()),
         )
         # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
         # what is loading.
@@ -119,7 +121,7 @@ def _run(streamer: Streamer, *values: Any) -> Iterator[tuple[str, Run | None]]:
         settings = Settings.checked(**dict(zip(FIELDS, values, strict=True)))
     except UserError as error:
         # Not a run: the last one, its text and its trace stay.
-        yield json.dumps({"refused": str(error)}), gr.skip()
+        yield json.dumps({"refused": both(str(error))}), gr.skip()
         return
     run = Run(settings)
     for update in streamer.updates(run):
@@ -177,7 +179,8 @@ def _wire_loading(host: Host, status: gr.HTML) -> None:
 
     def tell() -> tuple[str, gr.Timer]:
         now = host.status()
-        told = json.dumps({**now.model_dump(), "headline": host.headline()}, ensure_ascii=False)
+        said = {"message": both(now.message), "error": both(now.error), "headline": both(host.headline())}
+        told = json.dumps({**now.model_dump(), **said}, ensure_ascii=False)
         return told, gr.Timer(active=not (now.ready or now.error))
 
     timer.tick(tell, None, [status, timer], **hidden)

@@ -22,6 +22,7 @@ from specdemo.events import LaneEvent, RaceEvent, Round, TopLists, Trace
 from specdemo.settings import Settings
 from specdemo.ui.deltas import Encoder
 from specdemo.ui.host import Host
+from specdemo.ui.japanese import both
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +104,10 @@ class Streamer:
                 return
             yield from self._race(run)
         except UserError as error:
-            yield run.update({"phase": "error", "message": str(error)})
+            yield run.update({"phase": "error", "message": both(str(error))})
         except Exception:
             log.exception("A run failed")
-            yield run.update({"phase": "error", "message": FAILED})
+            yield run.update({"phase": "error", "message": both(FAILED)})
         finally:
             run.stop.set()
 
@@ -117,7 +118,8 @@ class Streamer:
             if status.error:
                 raise UserError(status.error)
             if status != last:
-                yield run.update({"phase": "loading", "message": status.message, "fraction": status.fraction})
+                told = {"message": both(status.message), "fraction": status.fraction}
+                yield run.update({"phase": "loading", **told})
                 last = status
             time.sleep(0.1)
 

@@ -284,7 +284,7 @@ def test_settings_come_from_the_address_and_go_back_into_it(scripted, visit):
 def test_a_pair_that_cannot_run_is_shown_disabled_with_its_reason(scripted, visit):
     option = visit(scripted).page.locator("#sd-pair option").nth(1)
     assert option.is_disabled()
-    assert "needs a GPU" in option.inner_text()
+    assert "needs 17 GB" in option.inner_text()
 
 
 def test_an_example_fills_the_prompt(scripted, visit):
