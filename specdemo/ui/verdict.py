@@ -215,7 +215,7 @@ def failure(end: End) -> Texts:
         "文はそこで終わります。重みが壊れているか、16 ビットでは桁があふれています。"
         "読み込み直すか、--dtype fp32 で起動してください。"
     )
-    return {"en": end.message, "ja": ja if end.model else end.message}
+    return {"en": end.message, "ja": ja if end.model else japanese(end.message)}
 
 
 def _failures(race: RaceMetrics) -> Iterator[Texts]:
