@@ -122,7 +122,7 @@ def run(
     nodes: Nodes = 16,
     confidence: Confidence = 0.0,
     temperature: Temperature = 0.0,
-    max_tokens: MaxTokens = 128,
+    max_tokens: MaxTokens = 160,
     seed: Seed = 0,
     pair: Pair = None,
     trace: Annotated[Path | None, typer.Option(help="Write the race of PROMPT to this file, as JSON.")] = None,

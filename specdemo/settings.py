@@ -70,7 +70,7 @@ class Settings(SamplerSettings):
     nodes: int = Field(16, ge=1, le=MAX_NODES)
     confidence: float = Field(0.0, ge=0, lt=1)
     acceptance: Acceptance = "exact"
-    max_tokens: int = Field(128, ge=1, le=MAX_TOKENS)
+    max_tokens: int = Field(160, ge=1, le=MAX_TOKENS)
     seed: int = Field(0, ge=0, lt=2**63)
     mode: Mode = "race"
     record: bool = True
@@ -97,6 +97,7 @@ class Settings(SamplerSettings):
 def _sentence(item: Any) -> str:
     """A pydantic complaint in words: 'Max tokens is 0: it should be greater than or equal to 1.'"""
     name = str(item["loc"][0]).replace("_", " ").capitalize() if item["loc"] else "The settings"
-    given = "" if isinstance(item["input"], dict) else f" is {item['input']!r}"
+    value = item["input"]
+    given = "" if isinstance(value, dict) else " is empty" if value is None else f" is {value!r}"
     reason = item["msg"][0].lower() + item["msg"][1:]
     return f"{name}{given}: {reason.replace('input should', 'it should')}."

@@ -3,8 +3,8 @@
 
 import { text } from "./words.js";
 
-const EVERY = 300; // milliseconds between redraws
-const MOST_POINTS = 400; // drawn per line; longer series are thinned
+const EVERY = 100; // milliseconds between redraws, of one chart each
+const MOST_POINTS = 160; // drawn per line; longer series are thinned
 const RATE_SECONDS = 1.0; // a rate is taken over about this long
 const STEPS = [10, 20, 30, 50, 80, 120, 160, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800];
 
@@ -16,12 +16,16 @@ export class Charts {
   constructor(root, source) {
     this.root = root;
     this.names = ["alpha", "rate", "round"];
+    this.waiting = []; // charts with news that are not drawn yet, in the order of their turns
+    this.inView = new Set();
     this.clear();
     const script = document.createElement("script");
     script.src = source;
     script.onload = () => this.draw();
     document.head.append(script);
     new ResizeObserver(() => this.drawSoon()).observe(root);
+    const watch = new IntersectionObserver((charts) => this.#look(charts));
+    for (const name of this.names) watch.observe(this.#node(name));
   }
 
   clear() {
@@ -72,28 +76,53 @@ export class Charts {
     }
   }
 
+  // One chart at a time, since each takes as long as a frame, and only those that can be seen.
   drawSoon() {
+    this.waiting.push(...this.names.filter((name) => !this.waiting.includes(name)));
+    this.#next();
+  }
+
+  #next() {
     this.timer ??= setTimeout(() => {
       this.timer = null;
-      this.draw();
+      const name = this.waiting.find((name) => this.inView.has(name));
+      if (!name || !window.Plotly) return;
+      this.#draw(name);
+      this.#next();
     }, EVERY);
   }
 
+  #look(charts) {
+    for (const { target, isIntersecting } of charts) {
+      const name = this.names.find((name) => this.#node(name) === target);
+      if (isIntersecting) this.inView.add(name);
+      else this.inView.delete(name);
+    }
+    this.#next();
+  }
+
+  #node(name) {
+    return this.root.querySelector(`#sd-chart-${name}`);
+  }
+
   draw() {
+    this.names.forEach((name) => this.#draw(name));
+  }
+
+  #draw(name) {
     if (!window.Plotly) return;
+    this.waiting = this.waiting.filter((other) => other !== name);
     const style = getComputedStyle(this.root);
     const colour = (name) => style.getPropertyValue(`--sd-${name}`).trim();
-    for (const name of this.names) {
-      const { data, layout } = this[`_${name}`](colour);
-      const node = this.root.querySelector(`#sd-chart-${name}`);
-      for (const axis of ["xaxis", "yaxis"]) if (this.zoomed[name]) layout[axis].range = this.zoomed[name][axis];
-      const first = !node.data;
-      if (node._dragging) continue; // a redraw would tear the zoom box out of the visitor's hand
-      // Measured here: plotly would take an enlarged page's width for its own.
-      const sized = { ...this.#layout(colour, layout), width: node.clientWidth };
-      Plotly.react(node, data, sized, { displayModeBar: false, doubleClick: false });
-      if (first) this.#watchZoom(node, name);
-    }
+    const { data, layout } = this[`_${name}`](colour);
+    const node = this.#node(name);
+    for (const axis of ["xaxis", "yaxis"]) if (this.zoomed[name]) layout[axis].range = this.zoomed[name][axis];
+    const first = !node.data;
+    if (node._dragging) return; // a redraw would tear the zoom box out of the visitor's hand
+    // Measured here: plotly would take an enlarged page's width for its own.
+    const sized = { ...this.#layout(colour, layout), width: node.clientWidth };
+    Plotly.react(node, data, sized, { displayModeBar: false, doubleClick: false });
+    if (first) this.#watchZoom(node, name);
   }
 
   // plotly's own uirevision gives a zoom up as soon as the page moves an axis, and here axes grow during a run.

@@ -16,7 +16,6 @@ export class Lane {
     this.empty = this.box.firstElementChild;
     this.box.addEventListener("copy", (event) => this.#copySelection(event));
     this.box.addEventListener("keydown", (event) => this.#walk(event));
-    element.querySelector("[data-copy]").addEventListener("click", () => navigator.clipboard?.writeText(this.text));
     this.clear();
   }
 
@@ -24,7 +23,7 @@ export class Lane {
     this.parts = [];
     this.maximum = 0;
     this.tokens = 0;
-    this.ghostSpan = null;
+    this.ghostSpan = this.paragraph = null;
     this.reason = this.message = this.why = this.draftContext = null;
     this.silent = 0; // newest rounds without a draft
     this.box.replaceChildren(this.empty);
@@ -59,7 +58,6 @@ export class Lane {
 
   ghost({ texts, parents }) {
     this.#append(() => {
-      this.#dropGhost();
       this.ghostSpan = document.createElement("span");
       this.ghostSpan.className = "ghosts";
       this.ghostSpan.setAttribute("aria-hidden", "true");
@@ -69,23 +67,12 @@ export class Lane {
         span.textContent = visible(texts[node]);
         this.ghostSpan.append(span);
       });
-      return [this.ghostSpan];
+      this.#open().append(this.ghostSpan);
     });
   }
 
   rounds(list) {
-    this.#append(() => {
-      this.#dropGhost();
-      return list.map((round) => {
-        const group = document.createElement("span");
-        group.className = "round";
-        group.dataset.round = round.key;
-        round.inLine.forEach((index) => group.append(tokenSpan(round.tokens[index], round.key, index)));
-        round.emitted.forEach((token) => this.parts.push(token.text));
-        this.tokens += round.emitted.length;
-        return group;
-      });
-    });
+    this.#append(() => list.forEach((round) => this.#write(round)));
     // The last token never has a draft: that says nothing of the rounds before it.
     for (const { why } of list.filter((round) => round.why !== "no_room")) {
       this.silent = why ? this.silent + 1 : 0;
@@ -158,13 +145,45 @@ export class Lane {
     this.ghostSpan = null;
   }
 
+  #write(round) {
+    this.parts.push(...round.emitted.map((token) => token.text));
+    this.tokens += round.emitted.length;
+    let group = this.#group(round);
+    for (const index of round.inLine) {
+      const token = round.tokens[index];
+      group ??= this.#group(round, true);
+      group.append(tokenSpan(token, round.key, index));
+      if (round.emitted.includes(token) && token.text.endsWith("\n")) group = this.paragraph = null;
+    }
+  }
+
+  // The tokens of a round, or of its rest where a paragraph ended within it.
+  #group(round, rest = false) {
+    const group = document.createElement("span");
+    group.className = "round";
+    group.classList.toggle("rest", rest);
+    group.dataset.round = round.key;
+    this.#open().append(group);
+    return group;
+  }
+
+  // The paragraph that is written in. Each is a block of its own: a browser lays out anew only the block that grows, so
+  // that an update takes as long at the end of a long text as at its beginning.
+  #open() {
+    if (!this.paragraph) {
+      this.paragraph = document.createElement("div");
+      this.box.append(this.paragraph);
+    }
+    return this.paragraph;
+  }
+
   // Follows the text down unless the visitor has scrolled up.
-  #append(make) {
+  #append(write) {
     const follows = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR_END;
-    const nodes = make();
+    this.#dropGhost();
     this.empty.remove();
     untranslated(this.box);
-    this.box.append(...nodes);
+    write();
     if (follows) this.box.scrollTop = this.box.scrollHeight;
   }
 

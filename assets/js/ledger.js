@@ -39,6 +39,15 @@ export class Ledger {
     if (stays) this.box.scrollTop += this.box.scrollHeight - stays;
   }
 
+  // Rows drawn before the page changed its language.
+  retranslate() {
+    for (const old of this.box.querySelectorAll(".sd-round")) {
+      const now = row(old.round);
+      now.classList.toggle("marked", old.classList.contains("marked"));
+      old.replaceWith(now);
+    }
+  }
+
   // Marks the row of a round that is looked at, and brings it into the list's window; no key marks none.
   mark(key) {
     this.box.querySelector(".marked")?.classList.remove("marked");
@@ -55,6 +64,7 @@ function row(round) {
   const element = document.createElement("div");
   element.className = "sd-round";
   element.dataset.round = round.key;
+  element.round = round;
   element.append(cell("sd-round-n", round.n + 1));
   element.title = text("open_round");
   const chips = cell("sd-chips");

@@ -1,20 +1,23 @@
 // The page's script. Gradio mounts four components (specdemo/ui/page.py) and hands each to a function here: the stage
 // that is drawn into, and three that carry JSON: the run's updates, answers to questions, and what is loading.
 
+import { arrivedPrompt, asked, forget, writeAddress } from "./address.js";
 import { Card } from "./card.js";
 import { Charts } from "./charts.js";
+import { copy } from "./clipboard.js";
 import { ratio } from "./format.js";
 import { retypePrompt } from "./kept.js";
 import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
-import { address, isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
+import { isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { Run } from "./run.js";
 import { unpackRound } from "./tokens.js";
 import { TreeView, undecided } from "./tree.js";
-import { language, relabel, setLanguage, setTexts, text } from "./words.js";
+import { language, relabel, said, setLanguage, setTexts, text } from "./words.js";
 
 const here = new URL(".", import.meta.url);
 const DRAFTING = ["speculative", "rival"];
+const THEMES = new Set(["dark", "light"]);
 // chosen: the settings in the controls; raced: those of the run on the page; watched: the lane whose rounds are listed.
 const page = { rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
 const early = [];
@@ -27,6 +30,7 @@ export function mountStage({ element, props }) {
   page.defaults = props.defaults;
   page.chosen ??= props.defaults;
   page.drafters = props.drafters;
+  page.status.headline ??= props.headline;
   page.byLane = { speculative: [], rival: [] };
   page.stage = element.querySelector("#sd-stage");
   page.lanes = Object.fromEntries([...page.stage.querySelectorAll(".sd-lane")].map((node) => [node.dataset.lane, new Lane(node)]));
@@ -44,9 +48,12 @@ export function mountStage({ element, props }) {
   });
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
+  const controls = document.getElementById("sd-controls");
+  new MutationObserver(() => relabel(controls)).observe(controls, { subtree: true, childList: true });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run.press();
   });
+  addEventListener("hashchange", () => location.reload()); // another link, opened in this tab
   applyPreferences();
   arrange();
   run.restore();
@@ -65,6 +72,8 @@ export function mountFeed({ trigger, ...channel }) {
   send = trigger;
   early.splice(0).forEach((event) => send(...event));
   listen(channel, (value) => page.feed.receive(value));
+  // Gradio tells of its work in English, to screen readers alone, and the page says all of it itself.
+  (element.closest(".block") ?? element.parentElement).inert = true;
 }
 
 export function mountReply(channel) {
@@ -80,19 +89,30 @@ export function mountReply(channel) {
 export function mountStatus(channel) {
   listen(channel, (value) => {
     page.status = JSON.parse(value);
-    document.getElementById("sd-headline").textContent = page.status.headline;
     show();
   });
 }
 
 window.specdemo = {
   page,
+  // The prompt to begin with: the one behind the address's #, else the given one. The address is left alone until then.
+  async arrive(prompt) {
+    try {
+      return (await arrivedPrompt()) ?? prompt;
+    } catch {
+      run.say("link_damaged");
+      return prompt;
+    } finally {
+      page.arrived = true;
+    }
+  },
   remember(names, values) {
     page.chosen = Object.fromEntries(names.map((name, index) => [name, values[index]]));
     if (!page.opened) setTimeout(retypePrompt); // behind Gradio's own writing of what the address says
     page.opened = true;
     if (!page.defaults) return;
-    history.replaceState(null, "", address(names, values, page.defaults));
+    page.keep = () => writeAddress(names, values, page.defaults);
+    if (page.arrived) page.keep();
     arrange();
   },
 };
@@ -166,7 +186,7 @@ function arrange() {
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };
   for (const node of page.stage.querySelectorAll(".sd-drafter")) {
     const id = drafters[node.dataset.of];
-    node.textContent = id === "best" ? "" : (page.drafters[id] ?? id); // the race will know which one that is
+    node.textContent = id === "best" ? "" : (said(page.drafters[id]) ?? id); // the race will know which one that is
   }
   if (shown === "pair" && page.watched !== "speculative") watchLane("speculative");
   if (before !== shown) {
@@ -201,6 +221,7 @@ function show() {
   document.getElementById("sd-run")?.setAttribute("aria-disabled", run.busy);
   const bar = page.stage.querySelector("#sd-status-bar");
   const loading = page.phase === "loading" ? run.details : !page.status.ready ? page.status : null;
+  document.getElementById("sd-headline").textContent = said(page.status.headline);
   page.stage.querySelector("#sd-status-text").textContent = run.sentence() ?? sentence(page.status);
   page.stage.querySelector("#sd-kept").textContent = run.kept.mark ? text(run.kept.mark) : "";
   bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
@@ -208,7 +229,7 @@ function show() {
 }
 
 function sentence({ error, ready, message }) {
-  return error || (ready ? text("ready") : (message ?? text("starting")));
+  return said(error) || (ready ? text("ready") : (said(message) ?? text("starting")));
 }
 
 function showSpeed() {
@@ -243,7 +264,8 @@ function save(trace) {
 }
 
 function applyPreferences() {
-  const theme = remembered("theme");
+  // What the address asks for goes before what this browser remembers; Gradio knows more themes than these two.
+  const theme = THEMES.has(asked("__theme")) ? asked("__theme") : remembered("theme");
   if (theme) setDark(theme === "dark");
   setProjector(remembered("projector") === "true");
   speak(remembered("language") ?? "en");
@@ -253,9 +275,11 @@ function speak(chosen) {
   setLanguage(chosen);
   document.querySelector('[data-do="theme"] span').textContent = text(isDark() ? "theme_light" : "theme");
   Object.values(page.lanes).forEach((lane) => lane.retranslate());
+  arrange();
   show();
   showSpeed();
   showVerdict();
+  page.ledger.retranslate();
   page.tree.draw();
   page.charts.draw();
 }
@@ -264,6 +288,7 @@ const ACTIONS = {
   theme() {
     setDark(!isDark());
     remember("theme", isDark() ? "dark" : "light");
+    forget("__theme");
     speak(language);
   },
   projector() {
@@ -276,10 +301,12 @@ const ACTIONS = {
     remember("language", next);
     speak(next);
   },
-  link(button) {
-    navigator.clipboard?.writeText(location.href);
-    button.firstElementChild.textContent = text("copied");
-    setTimeout(() => (button.firstElementChild.textContent = text("link")), 1500);
+  async link(button) {
+    if ((await page.keep?.()) === false) run.say("link_without_prompt");
+    copy(location.href, button);
+  },
+  copy(button) {
+    copy(page.lanes[button.dataset.copy].text, button);
   },
   download() {
     ask({ ask: "trace" });
@@ -292,6 +319,6 @@ const PRESSED = { "#sd-run": () => run.press(), "#sd-stop": () => run.stop(), "#
 function onClick(event) {
   const button = event.target.closest("[data-do]");
   if (button) ACTIONS[button.dataset.do]?.(button);
-  if (event.target.closest("#sd-more")) setTimeout(() => relabel(document.getElementById("sd-more")), 50);
   for (const [id, act] of Object.entries(PRESSED)) if (event.target.closest(id)) act();
+  if (event.target.closest(".api-docs")) setTimeout(() => page.keep?.()); // Gradio drops what stands behind the #
 }

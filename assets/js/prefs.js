@@ -28,18 +28,3 @@ export function setProjector(on) {
   document.documentElement.classList.toggle("sd-projector", on);
   document.querySelector('[data-do="projector"]')?.setAttribute("aria-pressed", on);
 }
-
-// The address holds what differs from the defaults, so that a link opens the page with the same settings.
-const LONGEST_PROMPT = 1500;
-
-export function address(names, values, defaults) {
-  const query = new URLSearchParams();
-  names.forEach((name, index) => {
-    const value = values[index];
-    if (name === "gamma" && values[names.indexOf("auto_gamma")]) return; // a link that names a gamma fixes it
-    const long = name === "prompt" && String(value).length > LONGEST_PROMPT;
-    if (value !== null && value !== defaults[name] && !long) query.set(name, value);
-  });
-  const search = query.toString();
-  return location.pathname + (search ? `?${search}` : "");
-}

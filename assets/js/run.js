@@ -3,7 +3,7 @@
 
 import { Feed } from "./feed.js";
 import { Kept } from "./kept.js";
-import { text } from "./words.js";
+import { everywhere, said, text } from "./words.js";
 
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
 const OVER = new Set(["stopped", "done", "error"]);
@@ -22,7 +22,7 @@ export class Run {
     Object.assign(this, { send, clear, apply, show });
     this.feed = new Feed({
       apply: (delta) => this.#take(delta),
-      refuse: (why) => this.#fail(why),
+      refuse: (message) => this.#fail(message),
       ask: (question) => send("ask", question),
       lost: () => this.#lose(),
     });
@@ -84,9 +84,9 @@ export class Run {
   sentence() {
     const { phase, details } = this;
     if (this.note) return text(this.note);
-    if (phase === "error") return details.key ? text(details.key) : details.message;
+    if (phase === "error") return said(details.message);
     if (phase === "queued") return details.a ? text("queued", details) : text("starting");
-    if (phase === "loading") return text("waits") + details.message;
+    if (phase === "loading") return text("waits") + said(details.message);
     if (phase === "left" && !details.a) return text("unbegun");
     const [done, total] = (phase === "running" && this.held?.map((delta) => news(delta, "prefill")).findLast(Boolean)) || [];
     if (total) return text("reading", { a: done, b: total });
@@ -136,13 +136,13 @@ export class Run {
     this.show();
   }
 
-  #fail(why) {
-    this.#set("error", why);
+  #fail(message) {
+    this.#set("error", { message });
     this.feed.expect(null);
   }
 
   #lose() {
-    this.#fail({ key: "lost" });
+    this.#fail(everywhere("lost"));
     this.lost = true;
   }
 
@@ -151,7 +151,7 @@ export class Run {
     if (this.lost) location.reload();
   }
 
-  // A full queue or a lost server is known to Gradio alone, which says it in a toast. Here it stands in the status line,
+  // A lost server is known to Gradio alone, which says it in a toast. Here it stands in the status line,
   // where it covers nothing.
   #hearToasts() {
     for (const line of document.querySelectorAll(".toast-body.error [data-testid='toast-text']:not([data-heard])")) {
@@ -159,7 +159,8 @@ export class Run {
       line.closest(".toast-body").querySelector("[data-testid='toast-close']")?.click();
       if (GONE.test(line.textContent)) return this.#lose();
       if (this.busy) this.#halt();
-      this.#fail({ message: line.textContent.trim() });
+      const told = line.textContent.trim();
+      this.#fail({ en: told, ja: told });
     }
   }
 

@@ -74,7 +74,7 @@ def _progress(streamer: Streamer, race: Run) -> Iterator[dict[str, Any]]:
         deltas = json.loads(update)["deltas"]
         delta = deltas[-1] if deltas else {}
         if delta.get("phase") == "error":
-            raise gr.Error(delta["message"], print_exception=False)
+            raise gr.Error(delta["message"]["en"], print_exception=False)
         if delta.get("phase") == "queued":
             progress = {"waiting": {"place": delta["a"], "of": delta["b"]}}
         elif "numbers" in delta and time.monotonic() - told >= PROGRESS_SECONDS:

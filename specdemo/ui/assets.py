@@ -38,9 +38,16 @@ def _serve_plotly(_: Request) -> Response:
     return Response(_plotly(), media_type="text/javascript", headers=headers)
 
 
+def _serve_no_tools(_: Request) -> Response:
+    """Gradio's page about the API asks whether there is an MCP server (it takes any success for one), and a browser
+    reports a 404 as an error of the page. Another status says no without that."""
+    return Response(status_code=300)
+
+
 def routes() -> list[BaseRoute]:
     """The page's script and style under /specdemo, and the plotly.js that its Python package carries."""
     return [
         Route(f"{PREFIX}/plotly.min.js", _serve_plotly),
+        Route("/gradio_api/mcp/schema", _serve_no_tools),
         *(Mount(f"{PREFIX}/{name}", _Revalidated(directory=ASSETS / name)) for name in ("js", "css")),
     ]

@@ -11,9 +11,10 @@ import gradio as gr
 from gradio.components import Component
 
 from specdemo.settings import BEST, MAX_GAMMA, Settings
+from specdemo.ui import markup
 from specdemo.ui.copy import ACCEPTANCES, DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
-from specdemo.ui.host import Host
-from specdemo.ui.markup import select
+from specdemo.ui.host import Host, PairInfo
+from specdemo.ui.japanese import both
 
 FIELDS = (
     "prompt",
@@ -64,6 +65,7 @@ def build_controls(host: Host) -> Controls:
         examples = gr.Radio(
             [(label["example_" + key], key) for key in EXAMPLES],
             value=DEFAULT_EXAMPLE,
+            label=label["examples"],
             show_label=False,
             container=False,
             elem_id="sd-examples",
@@ -92,12 +94,16 @@ def build_controls(host: Host) -> Controls:
         [by_field["prompt"], by_field["chat"]],
         js=f"(key) => ({json.dumps(prompts)})[key]",
     )
+    # Marked only while the prompt is it.
+    keys = [[example.prompt, key] for key, example in EXAMPLES.items()]
+    mark = f"(prompt) => new Map({json.dumps(keys)}).get(prompt) ?? null"
+    by_field["prompt"].change(None, by_field["prompt"], examples, js=mark)
     return Controls(by_field, run, stop, clear)
 
 
 def _main_row(host: Host) -> dict[str, Component]:
     label, default = LABELS["en"], defaults(host)
-    pairs = [(pair.id, pair.label, "" if pair.available else pair.reason) for pair in host.pairs()]
+    pairs = [(pair.id, pair.label, _reason(pair)) for pair in host.pairs()]
     known = host.drafters()
     drafters = [(BEST, label["drafter_best"], ""), *((drafter.id, drafter.label, "") for drafter in known)]
     trees = {drafter.id for drafter in known if drafter.is_tree}
@@ -143,6 +149,19 @@ def _more_row(host: Host) -> dict[str, Component]:
         }
 
 
+def labels(host: Host) -> dict[str, dict[str, str]]:
+    """LABELS, and the names that the host gives its pairs and drafters, as the options have them."""
+    names = {f"pair_{pair.id}": both(markup.option(pair.label, _reason(pair))) for pair in host.pairs()}
+    names |= {f"drafter_{drafter.id}": both(drafter.label) for drafter in host.drafters()}
+    return {
+        language: table | {key: name[language] for key, name in names.items()} for language, table in LABELS.items()
+    }
+
+
+def _reason(pair: PairInfo) -> str:
+    return "" if pair.available else pair.reason
+
+
 def defaults(host: Host) -> Settings:
     """The settings that the page opens with."""
     example = EXAMPLES[DEFAULT_EXAMPLE]
@@ -170,7 +189,7 @@ def _select(field: str, choices: list[tuple[str, str, str]], chosen: str, trees:
     """gr.Dropdown cannot show a choice disabled; a native select can."""
     return gr.HTML(
         chosen,
-        html_template=select(choices, LABELS["en"][field], chosen, trees),
+        html_template=markup.select(choices, LABELS["en"][field], chosen, trees),
         js_on_load=_SELECT_JS,
         apply_default_css=False,
         elem_id=_id(field),

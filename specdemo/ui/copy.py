@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TITLE = "specdemo: speculative decoding, token by token"
-
 TEXTS: dict[str, dict[str, str]] = {
     "en": {
+        "title": "specdemo: speculative decoding, token by token",
         "tagline": "Same prompt, same model, two decoders. Every token coloured by its fate.",
         "lang": "日本語",
         "theme": "Dark",
@@ -15,6 +14,16 @@ TEXTS: dict[str, dict[str, str]] = {
         "projector": "Projector",
         "link": "Copy link",
         "copied": "Copied",
+        "copy_nothing": "No text yet",
+        "copy_by_hand": "This browser does not let the page copy. The text below is selected: press Ctrl+C "
+        "(⌘C on a Mac), or hold it and choose Copy.",
+        "close": "Close",
+        "api": "Use via API",
+        "footer": "End of the page",
+        "link_damaged": "The prompt in this link is damaged, perhaps cut on its way. Ask for the link again, or type a "
+        "prompt.",
+        "link_without_prompt": "This prompt is too long for a link, which holds the settings alone: send the prompt by "
+        "itself.",
         "baseline": "Baseline",
         "baseline_note": "one token per pass",
         "speculative": "Speculative",
@@ -67,6 +76,12 @@ TEXTS: dict[str, dict[str, str]] = {
         "legend_ghost_hint": "proposed, not yet verified",
         "show_dropped": "Show refused drafts",
         "copy": "Copy text",
+        "text_of_baseline": "Text of the baseline",
+        "text_of_speculative": "Text of the speculative lane",
+        "text_of_rival": "Text of the rival",
+        "progress_of_baseline": "How far the baseline is",
+        "progress_of_speculative": "How far the speculative lane is",
+        "progress_of_rival": "How far the rival is",
         "ledger": "Rounds",
         "ledger_note": "newest first",
         "ledger_empty": "Each round will be a row here: what was drafted, what the target put in its place, and what "
@@ -114,8 +129,6 @@ TEXTS: dict[str, dict[str, str]] = {
         "stopped": "Stopped. What was written stays, and its trace can be downloaded.",
         "done": "Done.",
         "lost": "The server does not answer. What was written stays, and the page reloads by itself when it is back.",
-        "busy": "A run of this page is still going on. Press Stop first.",
-        "full": "Too many are waiting in line. Press Run again in a minute.",
         "kept": "From before the reload.",
         "kept_cut": "From before the reload. The run was cut off.",
         "kept_not": "The run from before the reload was too long to be kept.",
@@ -156,13 +169,24 @@ TEXTS: dict[str, dict[str, str]] = {
         "why_too_early": "there was no state of the target to draft from yet",
     },
     "ja": {
+        "title": "specdemo: 投機的デコードをトークンごとに",
         "tagline": "同じプロンプト、同じモデル、2 つのデコーダー。各トークンの運命を色で表示。",
         "lang": "English",
         "theme": "ダーク",
         "theme_light": "ライト",
         "projector": "投影",
         "link": "リンクをコピー",
-        "copied": "コピーしました",
+        "copied": "コピー済み",
+        "copy_nothing": "まだ空です",
+        "copy_by_hand": "このブラウザーではページからコピーできません。下の文は選択済みです: "
+        "Ctrl+C（Mac は ⌘C）を押すか、長押しして「コピー」を選んでください。",
+        "close": "閉じる",
+        "api": "API で使う",
+        "footer": "ページの下端",
+        "link_damaged": "リンク内のプロンプトが壊れています（途中で切れたのかもしれません）。リンクをもう一度もらうか、"
+        "プロンプトを入力してください。",
+        "link_without_prompt": "プロンプトが長すぎてリンクに入りません。リンクには設定だけが入っています。"
+        "プロンプトは別に送ってください。",
         "baseline": "ベースライン",
         "baseline_note": "1 回に 1 トークン",
         "speculative": "投機的",
@@ -186,7 +210,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "per_pass": "トークン/パス",
         "per_pass_hint": "出力トークン ÷ 本体モデルの実行回数",
         "alpha": "α（トークン毎）",
-        "alpha_hint": "採択 ÷ 検証: 公式の alpha",
+        "alpha_hint": "採択 ÷ 検証: 公式の α（木では、どれかが採択された位置の割合）",
         "draft_acceptance": "下書き採択率",
         "draft_acceptance_hint": "採択 ÷ 下書き: 推論エンジンが報告する値",
         "expected_alpha": "期待 α",
@@ -215,6 +239,12 @@ TEXTS: dict[str, dict[str, str]] = {
         "legend_ghost_hint": "提案済み、未検証",
         "show_dropped": "拒否された下書きを表示",
         "copy": "本文をコピー",
+        "text_of_baseline": "ベースラインの文",
+        "text_of_speculative": "投機的レーンの文",
+        "text_of_rival": "対抗レーンの文",
+        "progress_of_baseline": "ベースラインの進み具合",
+        "progress_of_speculative": "投機的レーンの進み具合",
+        "progress_of_rival": "対抗レーンの進み具合",
         "ledger": "ラウンド",
         "ledger_note": "新しい順",
         "ledger_empty": "ラウンドごとに 1 行: 下書き、本体が置き換えたもの、かかった時間。",
@@ -260,8 +290,6 @@ TEXTS: dict[str, dict[str, str]] = {
         "stopped": "停止しました。出力は残り、トレースも保存できます。",
         "done": "完了。",
         "lost": "サーバーが応答しません。出力は残り、復旧すると自動で再読み込みされます。",
-        "busy": "このページの実行がまだ続いています。先に「停止」を押してください。",
-        "full": "順番待ちが多すぎます。しばらくしてから「実行」を押してください。",
         "kept": "再読み込み前の結果です。",
         "kept_cut": "再読み込み前の結果です（実行は途中で終わりました）。",
         "kept_not": "再読み込み前の実行は長すぎて残せませんでした。",
@@ -304,8 +332,10 @@ TEXTS: dict[str, dict[str, str]] = {
 }
 
 # Texts of Gradio's own components, which the language switch finds by what they say.
+# Those within a sentence of Gradio's (its name for a control) are put in the place of {}.
 LABELS: dict[str, dict[str, str]] = {
     "en": {
+        "examples": "Examples",
         "prompt": "Prompt",
         "pair": "Model pair",
         "drafter": "Drafter",
@@ -341,8 +371,12 @@ LABELS: dict[str, dict[str, str]] = {
         "example_translate": "Translate",
         "example_maths": "Maths",
         "example_story": "Story",
+        "number_of": "number input for {}",
+        "slider_of": "range slider for {}",
+        "reset": "Reset to default value",
     },
     "ja": {
+        "examples": "例",
         "prompt": "プロンプト",
         "pair": "モデルの組",
         "drafter": "下書き方式",
@@ -378,6 +412,9 @@ LABELS: dict[str, dict[str, str]] = {
         "example_translate": "翻訳",
         "example_maths": "数学",
         "example_story": "物語",
+        "number_of": "{}（数値）",
+        "slider_of": "{}（スライダー）",
+        "reset": "既定値に戻す",
     },
 }
 

@@ -10,16 +10,6 @@ import threading
 from typing import NamedTuple
 
 from specdemo.errors import UserError
-from specdemo.ui.copy import TEXTS
-
-
-class LineFullError(UserError):
-    """Nobody else may wait. `key` finds the sentence in the page's texts."""
-
-    key = "full"
-
-    def __init__(self) -> None:
-        super().__init__(TEXTS["en"][self.key])
 
 
 class Place(NamedTuple):
@@ -38,9 +28,10 @@ class Line:
         self._lock = threading.Lock()
 
     def join(self, member: object) -> None:
+        """Raises UserError where nobody else may wait."""
         with self._lock:
             if len(self._members) > self._most:
-                raise LineFullError
+                raise UserError("Too many are waiting in line. Press Run again in a minute.")
             self._members.append(member)
 
     def leave(self, member: object) -> None:

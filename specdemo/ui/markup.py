@@ -29,6 +29,11 @@ def header(headline: str) -> str:
 </header>"""
 
 
+def _label(key: str) -> str:
+    """What assistive technology calls an element; the language switch finds it by its key."""
+    return f'data-name="{key}" aria-label="{TEXTS["en"][key]}"'
+
+
 def _number(key: str) -> str:
     """A small labelled figure; its value is filled in by data-n."""
     hint = TEXTS["en"][key + "_hint"]
@@ -54,12 +59,14 @@ def _lane(lane: str) -> str:
     <h2>{span(lane)} {note}{drafter}</h2>
     <p class="sd-rate"><b data-n="rate">–</b> {span("rate")}</p>
   </div>
-  <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" aria-label="{lane}"><i></i></div>
+  <div class="sd-progress" role="progressbar" aria-valuemin="0" aria-valuenow="0" {
+        _label("progress_of_" + lane)
+    }><i></i></div>
   <p class="sd-count"><span data-n="count">0</span><span data-n="ending"></span>
-    <button type="button" class="sd-copy" data-copy="{lane}">{span("copy")}</button></p>
-  <div class="sd-text" tabindex="0" role="region" aria-label="{lane} text"><p class="sd-empty" data-t="empty_{lane}">{
-        TEXTS["en"]["empty_" + lane]
-    }</p></div>
+    <button type="button" class="sd-copy" data-do="copy" data-copy="{lane}">{span("copy")}</button></p>
+  <div class="sd-text" tabindex="0" role="region" {_label("text_of_" + lane)}><p class="sd-empty" data-t="empty_{
+        lane
+    }">{TEXTS["en"]["empty_" + lane]}</p></div>
   <dl class="sd-nums">{"".join(_number(key) for key in (_DRAFTING_NUMBERS if drafts else _NUMBERS))}</dl>
 </article>"""
 
@@ -102,7 +109,7 @@ def _rounds() -> str:
   </details>
   <details class="sd-ledger" id="sd-ledger" open>
     <summary>{span("ledger")} <small>{span("ledger_note")}</small></summary>
-    <div class="sd-rows" id="sd-rows" tabindex="0" role="region" aria-label="rounds">
+    <div class="sd-rows" id="sd-rows" tabindex="0" role="region" {_label("ledger")}>
       <p class="sd-empty">{span("ledger_empty")}</p></div>
   </details>"""
 
@@ -134,13 +141,18 @@ def stage() -> str:
 </div>"""
 
 
+def option(text: str, reason: str = "") -> str:
+    """What an option says."""
+    return f"{text} — {reason}" if reason else text
+
+
 def select(choices: list[tuple[str, str, str]], label: str, chosen: str, trees: Collection[str] = ()) -> str:
     """A native drop-down of (value, label, why not): a choice with a reason is shown disabled. `trees` are marked for
     the style sheet, which dims what does not bound them."""
     options = "".join(
         f'<option value="{html.escape(value)}"{" selected" if value == chosen else ""}'
         f"{' disabled' if reason else ''}{' data-tree' if value in trees else ''}>"
-        f"{html.escape(text + (f' — {reason}' if reason else ''))}</option>"
+        f"{html.escape(option(text, reason))}</option>"
         for value, text, reason in choices
     )
     return f'<label class="sd-select"><span data-testid="block-info">{label}</span><select>{options}</select></label>'

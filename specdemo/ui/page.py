@@ -19,10 +19,11 @@ from specdemo.errors import UserError
 from specdemo.settings import Settings
 from specdemo.ui import api, markup
 from specdemo.ui.assets import PREFIX, STYLES, routes
-from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address
-from specdemo.ui.copy import LABELS, TEXTS, TITLE
+from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address, labels
+from specdemo.ui.copy import TEXTS
 from specdemo.ui.host import Host
-from specdemo.ui.stream import Run, Streamer, sentence
+from specdemo.ui.japanese import both
+from specdemo.ui.stream import Run, Streamer
 from specdemo.ui.theme import theme
 from specdemo.ui.visitor import Visitor
 
@@ -50,7 +51,7 @@ def launch_kwargs() -> dict[str, Any]:
 def build(host: Host) -> gr.Blocks:
     """The page over a host."""
     streamer = Streamer(host)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    with gr.Blocks(title=TEXTS["en"]["title"], analytics_enabled=False, fill_width=True) as page:
         _static(markup.header(host.headline()), "sd-header")
         controls = build_controls(host)
         _static(
@@ -58,9 +59,10 @@ def build(host: Host) -> gr.Blocks:
             "sd-stage-block",
             _module("mountStage"),
             texts=TEXTS,
-            labels=LABELS,
+            labels=labels(host),
             defaults=defaults(host).model_dump(include=set(FIELDS)),
-            drafters={drafter.id: drafter.label for drafter in host.drafters()},
+            drafters={drafter.id: both(drafter.label) for drafter in host.drafters()},
+            headline=both(host.headline()),
         )
         # Three unseen components carry JSON to the page's script: the run's updates, answers to its questions, and
         # what is loading.
@@ -120,7 +122,7 @@ def _runner(streamer: Streamer) -> Callable[..., Iterator[str]]:
             visitor.begin(race, event._data.get("after"))
         except UserError as error:
             # Not a run: the last one, its text and its trace stay.
-            yield json.dumps({"run": named, "refused": sentence(error)})
+            yield json.dumps({"run": named, "refused": both(str(error))})
             return
         yield from streamer.updates(race)
         # Gradio's client hangs up behind a page's last event. A run that comes at that very moment is cut off, so one
@@ -151,7 +153,9 @@ def _wire_settings(page: gr.Blocks, host: Host, controls: Controls) -> None:
     # The page's script may come later than these values, and a select that the address filled tells of no change.
     script = f"import(new URL('.{PREFIX}/js/page.js', document.baseURI).href)"
     first = f"(...values) => {{ {script}.then(() => window.specdemo.remember({names}, values)); }}"
-    loaded.then(None, controls.inputs, None, js=first)
+    arrive = f"(prompt) => {script}.then(() => window.specdemo.arrive(prompt))"
+    prompt = controls.by_field["prompt"]
+    loaded.then(None, prompt, prompt, js=arrive).then(None, controls.inputs, None, js=first)
     gr.on([control.change for control in controls.inputs], None, controls.inputs, None, js=remember)
 
 
@@ -163,7 +167,8 @@ def _wire_loading(host: Host, status: gr.HTML) -> None:
 
     def tell() -> tuple[str, gr.Timer]:
         now = host.status()
-        told = json.dumps({**now.model_dump(), "headline": host.headline()}, ensure_ascii=False)
+        said = {"message": both(now.message), "error": both(now.error), "headline": both(host.headline())}
+        told = json.dumps({**now.model_dump(), **said}, ensure_ascii=False)
         return told, gr.Timer(active=not (now.ready or now.error))
 
     timer.tick(tell, None, [status, timer], **hidden)

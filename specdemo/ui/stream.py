@@ -21,6 +21,7 @@ from specdemo.events import Draft, LaneEvent, RaceEvent, Round, TopLists, Trace
 from specdemo.settings import Settings
 from specdemo.ui.deltas import Encoder
 from specdemo.ui.host import Host
+from specdemo.ui.japanese import both
 from specdemo.ui.line import Line
 
 log = logging.getLogger(__name__)
@@ -120,10 +121,10 @@ class Streamer:
                 return
             yield from self._race(run)
         except UserError as error:
-            yield run.update({"phase": "error", **sentence(error)})
+            yield run.update({"phase": "error", "message": both(str(error))})
         except Exception:
             log.exception("A run failed")
-            yield run.update({"phase": "error", "message": FAILED})
+            yield run.update({"phase": "error", "message": both(FAILED)})
         finally:
             run.stop.set()
             self._line.leave(run)
@@ -145,7 +146,8 @@ class Streamer:
             if status.error:
                 raise UserError(status.error)
             if status != last:
-                yield run.update({"phase": "loading", "message": status.message, "fraction": status.fraction})
+                told = {"message": both(status.message), "fraction": status.fraction}
+                yield run.update({"phase": "loading", **told})
                 last = status
             yield from run.beat()
             run.stop.wait(POLL_SECONDS)
@@ -176,12 +178,6 @@ class Streamer:
             events.put(_DONE)
         except Exception as error:  # noqa: BLE001, handed to the generator, which knows how to tell the visitor
             events.put(error)
-
-
-def sentence(error: UserError) -> dict[str, str]:
-    """What a visitor did wrong or ran into; `key` where the page has the sentence in every language."""
-    key = getattr(error, "key", None)
-    return {"message": str(error), **({"key": key} if key else {})}
 
 
 def _drain(events: queue.Queue[Any], run: Run, encoder: Encoder) -> bool | Exception:

@@ -8,6 +8,7 @@ from specdemo.events import End, GreedyCheck, NoDraft
 from specdemo.metrics import COMPARABLE, LaneMetrics, RaceMetrics, common_tokens
 from specdemo.settings import Acceptance
 from specdemo.ui.copy import TEXTS
+from specdemo.ui.japanese import japanese
 
 Texts = dict[str, str]
 """The same text by language: {"en": ..., "ja": ...}."""
@@ -88,7 +89,7 @@ def _comparison(race: RaceMetrics, names: tuple[str, str]) -> Texts:
 def lane_names(names: tuple[str, str]) -> tuple[Texts, Texts]:
     """What to call the two lanes that draft: by their drafters, and where those are the same, by their place too."""
     # In quotes: a label like "Lookup, retrieval, draft" would fall apart in a sentence.
-    one, other = ({"en": f"“{name}”", "ja": f"「{name}」"} for name in names)
+    one, other = ({"en": f"“{name}”", "ja": f"「{japanese(name)}」"} for name in names)
     if one == other:
         other = {"en": f"{other['en']} (third lane)", "ja": f"{other['ja']}（第 3 レーン）"}
     return one, other
@@ -214,7 +215,7 @@ def failure(end: End) -> Texts:
         "文はそこで終わります。重みが壊れているか、16 ビットでは桁があふれています。"
         "読み込み直すか、--dtype fp32 で起動してください。"
     )
-    return {"en": end.message, "ja": ja if end.model else end.message}
+    return {"en": end.message, "ja": ja if end.model else japanese(end.message)}
 
 
 def _failures(race: RaceMetrics) -> Iterator[Texts]:

@@ -8,19 +8,9 @@ from collections import deque
 from typing import Any
 
 from specdemo.errors import UserError
-from specdemo.ui.copy import TEXTS
 from specdemo.ui.stream import Run
 
 OVERTAKEN = 16  # stops that are remembered until their run comes
-
-
-class BusyError(UserError):
-    """A run of the same page goes on. `key` finds the sentence in the page's texts."""
-
-    key = "busy"
-
-    def __init__(self) -> None:
-        super().__init__(TEXTS["en"][self.key])
 
 
 class Visitor:
@@ -41,13 +31,13 @@ class Visitor:
     def begin(self, run: Run, after: str | None = None) -> None:
         """Take a run in; `after` is the one that the page stopped last, as it may not have heard of that yet.
 
-        Raises BusyError while another run goes on. One that is being stopped is no other: the new run waits for it.
+        Raises UserError while another run goes on. One that is being stopped is no other: the new run waits for it.
         """
         if after:
             self.halt(after)
         with self._lock:
             if not all(earlier.stop.is_set() for earlier in self._runs):
-                raise BusyError
+                raise UserError("A run of this page is still going on. Press Stop first.")
             if run.id in self._stopped:
                 run.stop.set()
             for earlier in self._runs:

@@ -29,6 +29,7 @@ ARGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP specdemo.test 127.0.0.1",  # a name that is no secure context, as another machine's page
 ]
 PATIENCE = 120_000  # milliseconds: a busy machine is no failure
 DESKTOP = {"width": 1280, "height": 800}

@@ -158,7 +158,7 @@ def test_lost_updates_are_noticed_and_fetched(scripted, visit):
     visitor.wait_phase("done")
     assert visitor.page.evaluate("specdemo.page.feed.gaps") >= 1
     assert visitor.text("baseline") == visitor.text("speculative")
-    assert visitor.page.evaluate("specdemo.page.lanes.speculative.tokens") == 128
+    assert visitor.page.evaluate("specdemo.page.lanes.speculative.tokens") == 152
 
 
 def test_a_long_run_keeps_the_page_quick(scripted, visit):
@@ -284,7 +284,7 @@ def test_settings_come_from_the_address_and_go_back_into_it(scripted, visit):
 def test_a_pair_that_cannot_run_is_shown_disabled_with_its_reason(scripted, visit):
     option = visit(scripted).page.locator("#sd-pair option").nth(1)
     assert option.is_disabled()
-    assert "needs a GPU" in option.inner_text()
+    assert "needs 17 GB" in option.inner_text()
 
 
 def test_an_example_fills_the_prompt(scripted, visit):
@@ -372,7 +372,7 @@ def test_a_draft_that_cannot_read_the_prompt_is_told_before_the_first_token(scri
     assert visitor.page.locator(".sd-speculative .tok").count() == 0
     scripted.host.step = 0.005
     visitor.wait_phase("done")
-    assert "Nothing was drafted in 128 of 128 rounds" in visitor.page.inner_text("#sd-verdict-text")
+    assert "Nothing was drafted in 152 of 152 rounds" in visitor.page.inner_text("#sd-verdict-text")
 
 
 def test_a_lane_that_fails_says_so_and_the_other_goes_on(scripted, visit):

@@ -275,7 +275,7 @@ def test_what_a_rival_wrote_stays_when_none_is_chosen_for_the_next_run(scripted,
 
 
 def test_two_drafters_race_without_a_baseline(scripted, visit):
-    visitor = visit(scripted, "?mode=speculative&rival=tree")
+    visitor = visit(scripted, "?mode=speculative&rival=tree&max_tokens=128")
     visitor.page.wait_for_selector(".sd-rival .sd-text")
     visitor.run()
     visitor.wait_phase("done")

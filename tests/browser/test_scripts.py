@@ -20,9 +20,12 @@ MIXED = "Arabic follows.\nمرحبا بالعالم (نص).\nשלום (1).\nAnd 
 WIDTHS = """(lane) => {
     const box = document.querySelector(`.sd-${lane} .sd-text`);
     const extent = (element) => {
-        const range = document.createRange();
-        range.selectNodeContents(element);
-        const boxes = [...range.getClientRects()].filter((b) => b.width);
+        const paragraphs = element.children.length ? [...element.children] : [element];
+        const boxes = paragraphs.flatMap((paragraph) => {
+            const range = document.createRange();
+            range.selectNodeContents(paragraph);
+            return [...range.getClientRects()].filter((b) => b.width);
+        });
         return Math.max(...boxes.map((b) => b.right)) - Math.min(...boxes.map((b) => b.left));
     };
     const whole = box.cloneNode(false);

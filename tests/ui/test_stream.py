@@ -95,13 +95,13 @@ def test_a_new_run_waits_for_the_model_call_an_abandoned_one_left_behind():
 def test_a_users_mistake_is_told_in_its_own_words_and_the_next_run_works(host):
     _, updates = run_all(host, prompt="UserError")
     assert updates[-1]["deltas"][-1]["phase"] == "error"
-    assert "Shorten it" in updates[-1]["deltas"][-1]["message"]
+    assert "Shorten it" in updates[-1]["deltas"][-1]["message"]["en"]
     assert run_all(host)[1][-1]["deltas"][-1]["phase"] == "done"
 
 
 def test_a_bug_is_told_in_general_words_logged_and_what_came_before_stays(host, caplog):
     run, updates = run_all(host, prompt="ZeroDivision")
-    assert updates[-1]["deltas"][-1]["message"] == FAILED
+    assert updates[-1]["deltas"][-1]["message"]["en"] == FAILED
     assert "planted" in caplog.text
     assert run.trace().lanes
 
@@ -109,7 +109,7 @@ def test_a_bug_is_told_in_general_words_logged_and_what_came_before_stays(host, 
 def test_a_run_waits_for_loading_and_says_for_what():
     _, updates = run_all(FakeHost(step=0, load_seconds=0.4))
     loading = [d for update in updates for d in update["deltas"] if d.get("phase") == "loading"]
-    assert loading[0]["message"] == "Loading SmolLM2-135M"
+    assert loading[0]["message"]["en"] == "Loading SmolLM2-135M"
     assert updates[-1]["deltas"][-1]["phase"] == "done"
 
 
@@ -151,7 +151,7 @@ def test_a_full_line_is_said_and_has_room_again():
     line = [waiting(streamer) for _ in range(WAITING_RUNS + 1)]
     wait_until(lambda: all(place(told) for _, told, _ in line[1:]))
     (refused,) = [json.loads(update) for update in streamer.updates(Run(Settings(prompt="hello")))]
-    assert refused["deltas"][0]["key"] == "full"
+    assert "Press Run again in a minute" in refused["deltas"][0]["message"]["en"]
     for run, *_ in line:
         run.stop.set()
     for *_, thread in line:

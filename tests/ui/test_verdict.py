@@ -93,7 +93,7 @@ def test_of_two_drafters_the_winner_is_named_with_the_reason():
     assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (accepted at 100% of" in text
     assert "a round of “Prompt lookup” cost 1.25 target steps" in text
     assert "“Prompt lookup” won" in verdict(duel(0.125, 0.1), NAMES)["en"]
-    assert "「Prompt lookup」の勝ち" in verdict(duel(0.125, 0.1), NAMES)["ja"]
+    assert "「プロンプト検索」の勝ち" in verdict(duel(0.125, 0.1), NAMES)["ja"]
 
 
 def test_two_losers_are_called_losers_and_equals_equal():

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from specdemo.errors import UserError
 from specdemo.settings import Settings
 from specdemo.ui.stream import Run, Streamer
-from specdemo.ui.visitor import BusyError, Visitor
+from specdemo.ui.visitor import Visitor
 
 
 def a_run(name, **settings):
@@ -22,7 +23,7 @@ def decode(host, run):
 def test_a_second_run_is_refused_while_one_goes_on(host):
     visitor, first = Visitor(), a_run("1")
     visitor.begin(first)
-    with pytest.raises(BusyError, match="Press Stop first"):
+    with pytest.raises(UserError, match="Press Stop first"):
         visitor.begin(a_run("2"))
     assert not first.stop.is_set(), "the first one is not harmed"
     decode(host, first)
