@@ -1,7 +1,7 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
 import { firstChain, tokenSpan, untranslated, visible } from "./tokens.js";
-import { count, milliseconds, percent, rate, ratio } from "./format.js";
+import { count, few, milliseconds, percent, rate, ratio } from "./format.js";
 import { language, noDraft, text } from "./words.js";
 
 const SILENT = 3; // rounds in a row without a draft before the lane says why: a lookup pauses all the time
@@ -121,7 +121,7 @@ export class Lane {
       alpha: percent(n.alpha),
       expected_alpha: percent(n.expected_alpha),
       draft_acceptance: percent(n.draft_acceptance),
-      nodes: n.nodes == null ? "–" : `${n.nodes.toFixed(n.nodes < 10 ? 1 : 0)} · ${n.depth.toFixed(1)}`,
+      nodes: n.nodes == null ? "–" : `${few(n.nodes)} · ${few(n.depth)}`,
     };
     this.element.classList.toggle("trees", n.nodes != null);
     for (const figure of this.element.querySelectorAll("[data-n]")) {

@@ -30,18 +30,12 @@ export function unpackRound(lane, packed, draftContext) {
     draftedCount: drafted.length,
     tested: tested.length,
     accepted: tested.filter((token) => token.outcome !== "rejected").length,
-    ...chances(packed.parents, drafted, tested),
+    positions: packed.positions ?? 0, // at which drafts were tested: siblings of a tree share one
+    expected: packed.expected ?? 0, // of them accepted
     draft: packed.draft,
     verify: packed.verify,
     clock: packed.clock,
   };
-}
-
-// As specdemo/events.py counts them: siblings of a tree share a position, and any of them may be accepted there.
-function chances(parents, drafted, tested) {
-  if (!parents) return { positions: tested.length, expected: tested.reduce((sum, token) => sum + 1 - (token.tv ?? 0), 0) };
-  const positions = new Set(parents.filter((_, index) => drafted[index].outcome !== "discarded")).size;
-  return { positions, expected: Math.min(positions, drafted.reduce((sum, token) => sum + (token.p ?? 0), 0)) };
 }
 
 // Of a tree a line of text can show what was accepted, the first draft that was refused where the target's own token
