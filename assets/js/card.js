@@ -1,7 +1,7 @@
 // Pointing at a token (or walking to it with the arrow keys) lights up its round everywhere and shows its numbers.
 
 import { probability } from "./format.js";
-import { untranslated, visible } from "./tokens.js";
+import { spell, untranslated } from "./tokens.js";
 import { noDraft, text } from "./words.js";
 
 const LIST_DELAY = 120; // milliseconds of pointing before the server is asked for the top lists
@@ -58,8 +58,7 @@ export class Card {
     this.anchor = span;
     const title = document.createElement("p");
     title.className = "sd-card-title";
-    const word = untranslated(document.createElement("code"));
-    word.textContent = token.text === "" ? "∅" : visible(token.text);
+    const word = spell(untranslated(document.createElement("code")), token.text || "∅");
     title.append(word, ` ${text("card_round", { a: round.n + 1, b: token.position })}`);
     const verdict = document.createElement("p");
     verdict.className = `sd-card-verdict ${token.outcome}`;
@@ -102,9 +101,7 @@ export class Card {
     for (const { text: piece, prob } of candidates) {
       const item = document.createElement("li");
       item.style.setProperty("--prob", prob);
-      const code = untranslated(document.createElement("code"));
-      code.textContent = visible(piece) || "∅";
-      item.append(code, probability(prob));
+      item.append(spell(untranslated(document.createElement("code")), piece || "∅"), probability(prob));
       list.append(item);
     }
     return list;

@@ -1,6 +1,6 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
-import { firstChain, tokenSpan, untranslated, visible } from "./tokens.js";
+import { firstChain, spell, tokenSpan, untranslated } from "./tokens.js";
 import { count, few, milliseconds, percent, rate, ratio } from "./format.js";
 import { language, noDraft, text } from "./words.js";
 
@@ -66,8 +66,7 @@ export class Lane {
       firstChain(texts.length, parents).forEach((node) => {
         const span = document.createElement("span");
         span.className = "tok ghost dropped";
-        span.textContent = visible(texts[node]);
-        this.ghostSpan.append(span);
+        this.ghostSpan.append(spell(span, texts[node]));
       });
       return [this.ghostSpan];
     });

@@ -4,7 +4,7 @@
 // into its verdict without moving.
 
 import { probability } from "./format.js";
-import { tokenSpan, untranslated, visible } from "./tokens.js";
+import { spell, tokenSpan, untranslated, visible } from "./tokens.js";
 import { noDraft, text } from "./words.js";
 
 const LEFT = 14; // pixels before the first column
@@ -201,8 +201,8 @@ function spot(node, round, x, y, room) {
     const word = node.token ? visible(node.token.text) || "∅" : text("tree_prompt");
     const span = document.createElement("span");
     span.className = "tok";
-    span.textContent = word;
-    place.append(node.token ? untranslated(span) : span);
+    place.append(node.token ? spell(untranslated(span), word) : span);
+    if (!node.token) span.textContent = word;
     place.setAttribute("aria-label", text("tree_root", { a: word }));
     return place;
   }
@@ -211,6 +211,8 @@ function spot(node, round, x, y, room) {
   if (token.outcome === "ghost") delete span.dataset.key; // nothing is known of it yet
   else span.tabIndex = -1;
   place.append(span);
+  const mark = span.querySelector(".mark");
+  if (mark && OFF_PATH.has(token.outcome)) place.append(mark);
   place.setAttribute("aria-label", label(node));
   if (room >= ROW.facts) place.append(facts(token, room >= ROW.test));
   return place;

@@ -185,7 +185,8 @@ TEXTS: dict[str, dict[str, str]] = {
         "draft_acceptance": "下書き採択率",
         "draft_acceptance_hint": "採択 ÷ 下書き: 推論エンジンが報告する値",
         "expected_alpha": "期待 α",
-        "expected_alpha_hint": "検証位置での 1 - TV(p, q) の平均: 運に左右されず収束が速い。温度 0 では運の余地がなく、α そのものになる",
+        "expected_alpha_hint": "検証位置での 1 - TV(p, q) の平均: 運に左右されず収束が速い。"
+        "温度 0 では運の余地がなく、α そのものになる",
         "nodes": "ノード · 深さ",
         "nodes_hint": "1 ラウンドの下書きの木の平均",
         "empty_rival": "もう 1 つの投機的デコーダーが、別の下書き方式でここに書きます。",

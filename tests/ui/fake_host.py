@@ -35,7 +35,7 @@ from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 SHORT = 30  # tokens that the "short" drafter's model can read
 BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
-WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm")
+WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm", " ", "=", ".")
 SCRIPT = """Sunlight looks white, but it is a mix of all colours. When it enters the air, it meets molecules far \
 smaller than its waves. Blue light has shorter waves, so it is scattered about ten times as much as red light.
 
@@ -53,7 +53,7 @@ def scattered(wavelength):
 
 def pieces(text: str) -> list[str]:
     """Token-like pieces; a character outside the BMP becomes an empty piece and a whole one, as tokenizers do it."""
-    found = re.findall(r"\s?\w{1,5}|\s*\S|\s+", text)
+    found = re.findall(r"\s?\w{1,5}|\s+(?=\s)|\s?\S|\s+", text)
     return [part for piece in found for part in (["", piece] if any(ord(c) > 0xFFFF for c in piece) else [piece])]
 
 
