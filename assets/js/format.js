@@ -29,3 +29,6 @@ export function digitsFor(a, b) {
   while (a != null && b != null && a !== b && digits < MOST_DIGITS && probability(a, digits) === probability(b, digits)) digits += 1;
   return digits;
 }
+
+// p/q may be far above 1, where decimals say nothing.
+export const quotient = (write) => (n) => (n < 10 ? write(n) : rate(n));

@@ -1,5 +1,6 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
+import { Roving } from "./rove.js";
 import { firstChain, spell, tokenSpan, untranslated } from "./tokens.js";
 import { count, few, milliseconds, percent, rate, ratio } from "./format.js";
 import { language, noDraft, text } from "./words.js";
@@ -15,7 +16,7 @@ export class Lane {
     this.progress = element.querySelector(".sd-progress");
     this.empty = this.box.firstElementChild;
     this.box.addEventListener("copy", (event) => this.#copySelection(event));
-    this.box.addEventListener("keydown", (event) => this.#walk(event));
+    this.roving = new Roving(this.box, ".round .tok", ["ArrowLeft", "ArrowRight"]);
     element.querySelector("[data-copy]").addEventListener("click", () => navigator.clipboard?.writeText(this.text));
     this.clear();
   }
@@ -28,6 +29,7 @@ export class Lane {
     this.reason = this.message = this.why = this.draftContext = null;
     this.silent = 0; // newest rounds without a draft
     this.box.replaceChildren(this.empty);
+    this.roving.release();
     untranslated(this.box, false);
     this.#say(message);
     this.element.classList.toggle("off", message === "not_run");
@@ -174,18 +176,6 @@ export class Lane {
     const fragment = selection.getRangeAt(0).cloneContents();
     fragment.querySelectorAll(".dropped").forEach((node) => node.remove());
     event.clipboardData.setData("text/plain", fragment.textContent);
-    event.preventDefault();
-  }
-
-  // Arrow keys walk from token to token, so that the details need no mouse.
-  #walk(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step || event.shiftKey || event.ctrlKey || event.metaKey) return;
-    const all = [...this.box.querySelectorAll(".round .tok")].filter((span) => span.offsetParent);
-    const next = all[all.indexOf(document.activeElement) + step] ?? all[step > 0 ? 0 : all.length - 1];
-    if (!next) return;
-    next.tabIndex = -1;
-    next.focus({ preventScroll: false });
     event.preventDefault();
   }
 }

@@ -1,11 +1,13 @@
 // Tokens as they come over the wire (specdemo/ui/deltas.py packs them) and as spans on the page.
 
+import { ruleOf } from "./rule.js";
+
 const OUTCOMES = { a: "accepted", x: "rejected", d: "discarded", r: "resampled", b: "bonus", p: "plain", c: "cut" };
 const MARKED = new Set(["resampled", "bonus"]);
 const DROPPED = new Set(["rejected", "discarded", "cut"]);
 
-export function unpackToken([text, code, position, p, q, accept, u, tv, id, chance]) {
-  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance };
+export function unpackToken([text, code, position, p, q, accept, u, tv, id, chance, threshold]) {
+  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance, threshold };
 }
 
 // draftContext: tokens that the lane's draft can read, where they are too few.
@@ -23,6 +25,7 @@ export function unpackRound(lane, packed, draftContext) {
     final,
     parents: packed.parents, // of a tree; none for a chain
     depth: packed.depth,
+    rule: ruleOf(drafted, packed.parents),
     why: packed.why, // of no draft
     draftContext,
     inLine: packed.parents ? besideText(tokens, final) : tokens.map((_, index) => index),

@@ -17,6 +17,9 @@ export function text(key, values = {}) {
 // Why a round had no draft; n: tokens that the draft can read, which one of the reasons names.
 export const noDraft = (why, n) => text("no_draft", { why: text(`why_${why}`, { n }) });
 
+// What became of a token.
+export const fate = (outcome) => (outcome === "cut" ? text("cut") : text(`legend_${outcome}`));
+
 export function setLanguage(chosen) {
   const before = labels[language];
   language = texts[chosen] ? chosen : "en";

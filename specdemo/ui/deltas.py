@@ -43,10 +43,10 @@ CODES = {
 
 
 def pack_token(token: Token) -> list[Any]:
-    """[text, outcome letter, position, p, q, accept, u, tv, id, chance]; the last where there is one."""
+    """[text, outcome letter, position, p, q, accept, u, tv, id, chance, threshold]; the last two if there are any."""
     facts = (token.p, token.q, token.accept, token.u, token.tv)
-    chance = [] if token.chance is None else [token.chance]
-    return [token.text, CODES[token.outcome], token.position, *facts, token.id, *chance]
+    more = () if token.chance is token.threshold is None else (token.chance, token.threshold)
+    return [token.text, CODES[token.outcome], token.position, *facts, token.id, *more]
 
 
 def pack_round(event: Round) -> dict[str, Any]:

@@ -71,12 +71,12 @@ def test_blanks_are_seen_wherever_a_token_stands_apart_and_stay_blanks(visitor):
         assert blanks.count() > 0
         assert all(dots(blanks))
         assert set("".join(blanks.all_text_contents())) == {" "}
-    for outcome in ("accepted", "plain"):  # with an underline alone an accepted blank would be an underscore
+    for outcome in ("accepted", "bonus", "resampled"):  # with an underline alone a blank would be an underscore
         alone = (
             visitor.page.locator(f"{LANE} .tok.{outcome}")
             .filter(has_text="")
             .evaluate_all(
-                "all => all.filter((node) => node.textContent && !node.textContent.trim() && node.textContent !== '\\n')"
+                "all => all.filter((node) => node.textContent && !node.textContent.trim() && node.textContent != '\\n')"
                 ".map((node) => node.querySelectorAll('.blank').length)"
             )
         )
