@@ -77,8 +77,8 @@ class Token(_Event):
     probability, min(1, p/q) (in a tree min(1, r/q), r being what elder siblings left of p; 1 or 0 by typical
     acceptance, which needs no u), u the uniform it was compared with, tv the total variation distance between p and q
     at this position (1 - tv is the expected acceptance rate). chance: where a drafter chose the token instead of
-    drawing it (q is 1 then), how likely it thought the whole path up to it to be accepted. Tokens that were not drafted
-    carry p alone.
+    drawing it (q is 1 then), how likely it thought the whole path up to it to be accepted. threshold: by typical
+    acceptance, what p had to exceed. Tokens that were not drafted carry p alone.
     """
 
     id: int
@@ -91,6 +91,7 @@ class Token(_Event):
     u: float | None = None
     tv: float | None = None
     chance: float | None = None
+    threshold: float | None = None
     top: TopLists | None = None
 
 

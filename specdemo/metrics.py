@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from decimal import ROUND_HALF_UP, Decimal
 
 from specdemo import theory
 from specdemo.events import End, Event, LaneEvent, NoDraft, Prefill, RaceEvent, Round, Start, Trace
@@ -31,9 +32,15 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ranked[math.ceil(share * len(ranked)) - 1]
 
 
+def fixed(value: float, digits: int) -> str:
+    """A finite number with so many decimals, halves rounded up on its exact binary value: what JavaScript's toFixed
+    does, where Python's own formatting rounds 3.125 to the even 3.12."""
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
+
+
 def shown(value: float | None, digits: int = 2, unit: float = 1.0) -> str:
     """A number as tables show it; a dash where there is none."""
-    return "-" if value is None or not math.isfinite(value) else f"{unit * value:.{digits}f}"
+    return "-" if value is None or not math.isfinite(value) else fixed(unit * value, digits)
 
 
 @dataclass

@@ -264,6 +264,9 @@ def test_typical_acceptance_takes_the_longest_path_of_likely_nodes() -> None:
     # Node 0 is likely, its child is not; node 1 is likely enough, and so is its child: the longer path wins.
     assert found.path == [1, 3]
     assert found.accept == {1: 1.0, 3: 1.0}
+    assert found.thresholds == pytest.approx([0.09] * 4)
+    spread = tree_module.walk_typically(p[[4, 4]], [0], Tree((ROOT,)), torch.tensor(0.5, dtype=torch.float64))
+    assert spread.thresholds == pytest.approx([0.3 / 4])  # 0.3 exp(-H), H being ln 4 behind its parent
     assert found.token == 2
     assert torch.equal(found.source, p[4])
 

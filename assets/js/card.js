@@ -1,121 +1,188 @@
-// Pointing at a token (or walking to it with the arrow keys) lights up its round everywhere and shows its numbers.
+// Pointing at a token (or walking to it with the arrow keys) lights up its round everywhere and shows what decided over
+// it. A click, a tap or Enter keeps the card; Escape or a click elsewhere closes it.
 
 import { probability } from "./format.js";
-import { untranslated, visible } from "./tokens.js";
-import { noDraft, text } from "./words.js";
+import { named } from "./names.js";
+import { inSight, placeBeside } from "./place.js";
+import { figures, reason } from "./rule.js";
+import { spell, untranslated } from "./tokens.js";
+import { text } from "./words.js";
 
 const LIST_DELAY = 120; // milliseconds of pointing before the server is asked for the top lists
+const TOKEN = ".tok[data-key]";
 
 export class Card {
   // lookup(key) gives a round; ask(question) sends one to the server, answered through lists().
   constructor(root, card, lookup, ask) {
-    Object.assign(this, { root, card, lookup, ask });
+    Object.assign(this, { root, card, lookup, ask, anchor: null, pinned: false });
     document.body.append(card); // above everything, outside any scrolling box
-    for (const event of ["pointerover", "focusin"]) root.addEventListener(event, (e) => this.#point(e));
-    root.addEventListener("focusout", () => this.hide());
+    root.addEventListener("pointerover", ({ target }) => this.pinned || this.#point(target));
     // A finger leaves as soon as it is lifted; its card stays until the next touch.
-    root.addEventListener("pointerout", (e) => e.pointerType !== "touch" && this.hide());
-    document.addEventListener("pointerdown", (e) => e.target.closest(".tok") || this.hide());
-    document.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
+    root.addEventListener("pointerout", (event) => event.pointerType !== "touch" && this.#leave(event));
+    root.addEventListener("focusin", ({ target }) => this.#focus(target));
+    root.addEventListener("focusout", (event) => this.#blur(event));
+    root.addEventListener("click", ({ target }) => getSelection().isCollapsed && this.#pin(target.closest(TOKEN)));
+    root.addEventListener("keydown", (event) => this.#key(event));
+    document.addEventListener("pointerdown", ({ target }) => target.closest(`${TOKEN}, .sd-card`) || this.hide());
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.#dismiss());
+    document.addEventListener("scroll", ({ target }) => target !== card && this.#follow(), { capture: true, passive: true });
+    addEventListener("resize", () => this.#follow());
   }
 
   hide() {
     clearTimeout(this.timer);
     this.card.hidden = true;
     this.wanted = null;
+    this.anchor?.removeAttribute("aria-describedby");
+    this.anchor = null;
+    this.#keep(false);
     this.root.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
   }
 
   // The token that was pointed at may have left the page.
   drop() {
-    if (!this.card.hidden && !this.anchor.isConnected) this.hide();
+    if (this.anchor && !this.anchor.isConnected) this.hide();
   }
 
   lists(id, top) {
     if (id !== this.wanted || !top || this.card.hidden) return;
     const lists = document.createElement("div");
     lists.className = "sd-lists";
-    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", text("card_residual")], ["plain", text("card_plain")]]) {
-      if (top[name]?.length) lists.append(this.#list(label, top[name]));
+    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", this.leftOver], ["plain", text("card_plain")]]) {
+      if (top[name]?.length) lists.append(list(label, top[name]));
     }
     this.card.querySelector(".sd-lists")?.remove();
     this.card.append(lists);
     this.#place();
   }
 
-  #point(event) {
-    const row = event.target.closest(".sd-round, .round, .sd-tree-round");
-    const span = event.target.closest(".tok[data-key]");
-    if (!row) return;
+  #point(target) {
+    const row = target.closest(".sd-round, .round, .sd-tree-round");
+    const span = target.closest(TOKEN);
+    if (!row || (span && span === this.anchor)) return;
     this.hide();
     this.root.querySelectorAll(`[data-round="${row.dataset.round}"]`).forEach((node) => node.classList.add("lit"));
     const round = span && this.lookup(span.dataset.key);
     if (round) this.#show(span, round, Number(span.dataset.index));
   }
 
+  #leave({ target, relatedTarget }) {
+    const still = relatedTarget instanceof Element && target.closest(TOKEN) && relatedTarget.closest(TOKEN) === target.closest(TOKEN);
+    if (!this.pinned && !still) this.hide();
+  }
+
+  // Of thousands of tokens the one in focus alone has a role and a name: the others are plain text to a screen reader.
+  #focus(target) {
+    const round = target.matches(TOKEN) && this.lookup(target.dataset.key);
+    if (round) {
+      target.role = "button";
+      target.ariaLabel = named(round.tokens[target.dataset.index]);
+    }
+    if (!this.returning) this.#point(target);
+  }
+
+  #blur({ target }) {
+    if (target.matches(TOKEN)) for (const name of ["role", "aria-label"]) target.removeAttribute(name);
+    if (!this.pinned) this.hide();
+  }
+
+  #key(event) {
+    if ((event.key !== "Enter" && event.key !== " ") || !event.target.matches(TOKEN)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.#pin(event.target);
+  }
+
+  // A second click lets go.
+  #pin(span) {
+    if (!span) return;
+    if (this.pinned && span === this.anchor) return this.hide();
+    this.#point(span);
+    if (this.anchor === span) this.#keep(true);
+  }
+
+  #keep(pinned) {
+    this.pinned = pinned;
+    this.card.classList.toggle("pinned", pinned);
+    const hint = this.card.querySelector(".sd-card-hint");
+    if (hint) hint.textContent = text(pinned ? "card_close" : "card_keep");
+  }
+
+  #dismiss() {
+    const token = this.pinned && this.anchor;
+    this.hide();
+    this.returning = true;
+    if (token) token.focus({ preventScroll: true });
+    this.returning = false;
+  }
+
   #show(span, round, index) {
     const token = round.tokens[index];
     this.anchor = span;
-    const title = document.createElement("p");
-    title.className = "sd-card-title";
-    const word = untranslated(document.createElement("code"));
-    word.textContent = token.text === "" ? "∅" : visible(token.text);
-    title.append(word, ` ${text("card_round", { a: round.n + 1, b: token.position })}`);
-    const verdict = document.createElement("p");
-    verdict.className = `sd-card-verdict ${token.outcome}`;
-    verdict.textContent = round.why ? noDraft(round.why, round.draftContext) : text(`v_${token.outcome}`);
-    this.card.replaceChildren(title, verdict, this.#facts(token));
+    span.setAttribute("aria-describedby", this.card.id);
+    if (!span.hasAttribute("tabindex")) span.tabIndex = -1; // a click takes the focus there, and Escape gives it back
+    this.leftOver = text(round.rule === "chain" ? "card_residual" : "card_left");
+    this.card.replaceChildren(title(token, round), verdict(token, round), facts(token, round));
     this.card.hidden = false;
+    this.#keep(false);
     this.#place();
     this.wanted = `${round.key}-${index}`;
     const question = { ask: "token", id: this.wanted, lane: round.lane, round: round.n, index };
     this.timer = setTimeout(() => this.ask(question), LIST_DELAY);
   }
 
-  #facts(token) {
-    const facts = document.createElement("dl");
-    const chosen = token.chance != null; // and not drawn: then q is 1, and elder siblings have a part in the test
-    const quotient = !chosen && token.p != null && token.q ? token.p / token.q : null;
-    const rows = [
-      ["p", token.p],
-      ["q", chosen ? null : token.q],
-      [text("card_chance"), token.chance],
-      ["p/q", quotient],
-      [text(chosen ? "card_accept_chosen" : "card_accept"), token.accept],
-      [text("card_u"), token.u],
-      ["1 − TV", chosen || token.tv == null ? null : 1 - token.tv],
-    ];
-    for (const [name, value] of rows) {
-      if (value == null) continue;
-      const term = document.createElement("dt");
-      term.textContent = name;
-      const number = document.createElement("dd");
-      number.textContent = name === "p/q" && value > 1 ? value.toFixed(2) : probability(value);
-      facts.append(term, number);
-    }
-    return facts;
-  }
-
-  #list(label, candidates) {
-    const list = document.createElement("ol");
-    list.dataset.label = label;
-    for (const { text: piece, prob } of candidates) {
-      const item = document.createElement("li");
-      item.style.setProperty("--prob", prob);
-      const code = untranslated(document.createElement("code"));
-      code.textContent = visible(piece) || "∅";
-      item.append(code, probability(prob));
-      list.append(item);
-    }
-    return list;
+  // Its token is scrolled, or the window has another size: the card goes along as long as the token is in sight.
+  #follow() {
+    if (!this.anchor) return;
+    if (inSight(this.anchor, this.anchor.closest(".sd-text, .sd-rows, .sd-tree-view"))) this.#place();
+    else if (!this.pinned) this.hide();
   }
 
   #place() {
-    const at = this.anchor.getClientRects()[0] ?? this.anchor.getBoundingClientRect();
-    const { width, height } = this.card.getBoundingClientRect();
-    const left = Math.max(8, Math.min(at.left, innerWidth - width - 8));
-    const below = at.bottom + 8;
-    const top = below + height < innerHeight ? below : Math.max(8, at.top - height - 8);
-    this.card.style.transform = `translate(${left}px, ${top}px)`;
+    const numbers = [...this.root.querySelectorAll(".sd-hero b, .sd-versus b")].map((node) => node.getBoundingClientRect());
+    placeBeside(this.card, this.anchor, numbers.filter((box) => box.width));
   }
+}
+
+function title(token, round) {
+  const element = document.createElement("p");
+  element.className = "sd-card-title";
+  const word = spell(untranslated(document.createElement("code")), token.text || "∅");
+  const hint = document.createElement("small");
+  hint.className = "sd-card-hint";
+  element.append(word, ` ${text("card_round", { a: round.n + 1, b: token.position })}`, hint);
+  return element;
+}
+
+function verdict(token, round) {
+  const element = document.createElement("p");
+  element.className = `sd-card-verdict ${token.outcome}`;
+  element.textContent = reason(token, round);
+  return element;
+}
+
+function facts(token, round) {
+  const element = document.createElement("dl");
+  for (const [name, value] of figures(token, round)) {
+    const pair = document.createElement("div");
+    const term = document.createElement("dt");
+    term.textContent = name;
+    const number = document.createElement("dd");
+    number.textContent = value;
+    pair.append(term, number);
+    element.append(pair);
+  }
+  return element;
+}
+
+function list(label, candidates) {
+  const element = document.createElement("ol");
+  element.dataset.label = label;
+  for (const { text: piece, prob } of candidates) {
+    const item = document.createElement("li");
+    item.style.setProperty("--prob", prob);
+    item.append(spell(untranslated(document.createElement("code")), piece || "∅"), probability(prob));
+    element.append(item);
+  }
+  return element;
 }

@@ -1,6 +1,7 @@
 // Three charts, drawn once with plotly.js from this server and afterwards only given new data. A visitor's zoom is kept
 // until a double click or a new run, sizes are fixed, and axes grow in steps so that lines do not crawl.
 
+import { count, percent, rate, ratio } from "./format.js";
 import { text } from "./words.js";
 
 const EVERY = 100; // milliseconds between redraws, of one chart each
@@ -9,6 +10,7 @@ const RATE_SECONDS = 1.0; // a rate is taken over about this long
 const STEPS = [10, 20, 30, 50, 80, 120, 160, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800];
 
 const LANES = ["baseline", "speculative", "rival"];
+const SHARES = [0, 0.25, 0.5, 0.75, 1]; // ticks of an acceptance rate
 const byLane = (make) => Object.fromEntries(LANES.map((lane) => [lane, make()]));
 const stepUp = (value, steps = STEPS) => steps.find((step) => value <= step) ?? Math.ceil(value / 1000) * 1000;
 
@@ -139,19 +141,18 @@ export class Charts {
 
   _alpha(colour) {
     const points = thin(this.rounds.speculative);
-    const pick = (key) => points.map((point) => point[key]);
-    const x = pick("x");
+    const x = points.map((point) => point.x);
+    const line = (key) => series(x, points.map((point) => point[key]), percent);
     return {
       data: [
-        { x, y: pick("own"), name: text("line_round"), mode: "markers", marker: { size: 5, color: colour("muted"), opacity: 0.55 } },
-        { x, y: pick("alpha"), name: text("line_alpha"), mode: "lines", line: { color: colour("accepted"), width: 2.5 } },
-        { x, y: pick("expected"), name: text("line_expected"), mode: "lines", line: { color: colour("ink"), width: 1.5, dash: "dash" } },
-        ...this.#rivalLine("alpha", text("line_rival_alpha"), colour),
+        { ...line("own"), name: text("line_round"), mode: "markers", marker: { size: 5, color: colour("muted"), opacity: 0.55 } },
+        { ...line("alpha"), name: text("line_alpha"), mode: "lines", line: { color: colour("accepted"), width: 2.5 } },
+        { ...line("expected"), name: text("line_expected"), mode: "lines", line: { color: colour("ink"), width: 1.5, dash: "dash" } },
+        ...this.#rivalLine("alpha", percent, text("line_rival_alpha"), colour),
       ],
       layout: {
         xaxis: { range: [0.5, this.#lastRound() + 0.5], title: text("axis_round") },
-        yaxis: { range: [-0.04, 1.04], tickvals: [0, 0.5, 0.7, 1] },
-        shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.7, y1: 0.7, line: { dash: "dot", width: 1, color: colour("muted") } }],
+        yaxis: { range: [-0.04, 1.04], tickvals: SHARES, ticktext: SHARES.map(percent) },
       },
     };
   }
@@ -160,7 +161,7 @@ export class Charts {
     const { baseline, speculative, rival } = this.rates;
     const longest = Math.max(...LANES.map((lane) => this.rates[lane].x.at(-1) ?? 0));
     const fastest = Math.max(0, ...LANES.flatMap((lane) => this.rates[lane].y));
-    const line = (rates, name, options) => ({ ...thinned(rates), name, mode: "lines", line: { width: 2.5, ...options } });
+    const line = (rates, name, options) => ({ ...series(...thinned(rates), rate), name, mode: "lines", line: { width: 2.5, ...options } });
     return {
       data: [
         line(baseline, text("baseline"), { color: colour("muted") }),
@@ -177,12 +178,13 @@ export class Charts {
   _round(colour) {
     const points = thin(this.rounds.speculative);
     const x = points.map((point) => point.x);
+    const line = (key, write) => series(x, points.map((point) => point[key]), write);
     const most = Math.max(4, ...points.map((point) => point.tokens), ...this.rounds.rival.map((point) => point.mean));
     return {
       data: [
-        { x, y: points.map((point) => point.tokens), name: text("line_round"), type: "bar", marker: { color: colour("bonus"), opacity: 0.6 } },
-        { x, y: points.map((point) => point.mean), name: text("line_mean"), mode: "lines", line: { color: colour("ink"), width: 2 } },
-        ...this.#rivalLine("mean", text("line_rival_mean"), colour),
+        { ...line("tokens", count), name: text("line_round"), type: "bar", marker: { color: colour("bonus"), opacity: 0.6 } },
+        { ...line("mean", ratio), name: text("line_mean"), mode: "lines", line: { color: colour("ink"), width: 2 } },
+        ...this.#rivalLine("mean", ratio, text("line_rival_mean"), colour),
       ],
       layout: {
         xaxis: { range: [0.5, this.#lastRound() + 0.5], title: text("axis_round") },
@@ -198,11 +200,11 @@ export class Charts {
   }
 
   // The rival's line in a chart of the speculative lane's rounds; none without a rival.
-  #rivalLine(key, name, colour) {
+  #rivalLine(key, write, name, colour) {
     if (!this.#hasRival()) return [];
     const points = thin(this.rounds.rival);
     const line = { color: colour("rival"), width: 2.5, dash: "dashdot" };
-    return [{ x: points.map((point) => point.x), y: points.map((point) => point[key]), name, mode: "lines", line }];
+    return [{ ...series(points.map((point) => point.x), points.map((point) => point[key]), write), name, mode: "lines", line }];
   }
 
   #lastRound() {
@@ -217,7 +219,7 @@ export class Charts {
       xaxis: { ...axis, ...layout.xaxis, title: { text: layout.xaxis.title, standoff: 4, font } },
       yaxis: { ...axis, ...layout.yaxis },
       height: 210,
-      margin: { l: 34, r: 8, t: 22, b: 34 },
+      margin: { l: 42, r: 8, t: 22, b: 34 },
       font,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
@@ -235,5 +237,8 @@ function thin(points) {
 
 function thinned({ x, y }) {
   const kept = thin(x.map((value, index) => [value, y[index]]));
-  return { x: kept.map((point) => point[0]), y: kept.map((point) => point[1]) };
+  return [kept.map((point) => point[0]), kept.map((point) => point[1])];
 }
+
+// A line's points, which say their numbers as tiles and verdict do.
+const series = (x, y, write) => ({ x, y, customdata: y.map(write), hovertemplate: "%{customdata}" });

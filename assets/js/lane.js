@@ -1,7 +1,8 @@
 // One lane: exact text, its tokens in colour, the ghost of the draft being verified, and its figures.
 
-import { firstChain, tokenSpan, untranslated, visible } from "./tokens.js";
-import { count, milliseconds, percent, rate, ratio } from "./format.js";
+import { Roving } from "./rove.js";
+import { firstChain, spell, tokenSpan, untranslated } from "./tokens.js";
+import { count, few, milliseconds, percent, rate, ratio } from "./format.js";
 import { language, noDraft, text } from "./words.js";
 
 const SILENT = 3; // rounds in a row without a draft before the lane says why: a lookup pauses all the time
@@ -15,7 +16,7 @@ export class Lane {
     this.progress = element.querySelector(".sd-progress");
     this.empty = this.box.firstElementChild;
     this.box.addEventListener("copy", (event) => this.#copySelection(event));
-    this.box.addEventListener("keydown", (event) => this.#walk(event));
+    this.roving = new Roving(this.box, ".round .tok", ["ArrowLeft", "ArrowRight"]);
     this.clear();
   }
 
@@ -27,6 +28,7 @@ export class Lane {
     this.reason = this.message = this.why = this.draftContext = null;
     this.silent = 0; // newest rounds without a draft
     this.box.replaceChildren(this.empty);
+    this.roving.release();
     untranslated(this.box, false);
     this.#say(message);
     this.element.classList.toggle("off", message === "not_run");
@@ -64,8 +66,7 @@ export class Lane {
       firstChain(texts.length, parents).forEach((node) => {
         const span = document.createElement("span");
         span.className = "tok ghost dropped";
-        span.textContent = visible(texts[node]);
-        this.ghostSpan.append(span);
+        this.ghostSpan.append(spell(span, texts[node]));
       });
       this.#open().append(this.ghostSpan);
     });
@@ -108,7 +109,7 @@ export class Lane {
       alpha: percent(n.alpha),
       expected_alpha: percent(n.expected_alpha),
       draft_acceptance: percent(n.draft_acceptance),
-      nodes: n.nodes == null ? "–" : `${n.nodes.toFixed(n.nodes < 10 ? 1 : 0)} · ${n.depth.toFixed(1)}`,
+      nodes: n.nodes == null ? "–" : `${few(n.nodes)} · ${few(n.depth)}`,
     };
     this.element.classList.toggle("trees", n.nodes != null);
     for (const figure of this.element.querySelectorAll("[data-n]")) {
@@ -194,18 +195,6 @@ export class Lane {
     const fragment = selection.getRangeAt(0).cloneContents();
     fragment.querySelectorAll(".dropped").forEach((node) => node.remove());
     event.clipboardData.setData("text/plain", fragment.textContent);
-    event.preventDefault();
-  }
-
-  // Arrow keys walk from token to token, so that the details need no mouse.
-  #walk(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step || event.shiftKey || event.ctrlKey || event.metaKey) return;
-    const all = [...this.box.querySelectorAll(".round .tok")].filter((span) => span.offsetParent);
-    const next = all[all.indexOf(document.activeElement) + step] ?? all[step > 0 ? 0 : all.length - 1];
-    if (!next) return;
-    next.tabIndex = -1;
-    next.focus({ preventScroll: false });
     event.preventDefault();
   }
 }

@@ -1,16 +1,19 @@
 // The rounds, newest first: what was drafted, what the target put there, and what it cost.
 
-import { tokenSpan } from "./tokens.js";
 import { milliseconds } from "./format.js";
+import { Roving } from "./rove.js";
+import { tokenSpan } from "./tokens.js";
+import { headline } from "./tree.js";
 import { noDraft, text } from "./words.js";
 
 const KEPT = 200; // rows on the page; the trace keeps them all
 
 export class Ledger {
-  // open(key) is told which row was clicked.
+  // open(key) is told which row was clicked; its number is a button, for the keyboard.
   constructor(element, open) {
     this.box = element;
     this.empty = element.firstElementChild;
+    this.roving = new Roving(element, ".sd-round-n", ["ArrowUp", "ArrowDown"]);
     element.addEventListener("click", (event) => {
       const row = event.target.closest(".sd-round");
       if (row) open(row.dataset.round);
@@ -21,6 +24,7 @@ export class Ledger {
   clear() {
     this.longest = 0;
     this.box.replaceChildren(this.empty);
+    this.roving.release();
   }
 
   add(rounds) {
@@ -36,6 +40,7 @@ export class Ledger {
     const stays = this.box.scrollTop > 4 && this.box.scrollHeight;
     this.box.prepend(...latest.map(row).reverse());
     while (this.box.childElementCount > KEPT) this.box.lastElementChild.remove();
+    this.roving.release();
     if (stays) this.box.scrollTop += this.box.scrollHeight - stays;
   }
 
@@ -46,6 +51,7 @@ export class Ledger {
       now.classList.toggle("marked", old.classList.contains("marked"));
       old.replaceWith(now);
     }
+    this.roving.release();
   }
 
   // Marks the row of a round that is looked at, and brings it into the list's window; no key marks none.
@@ -65,7 +71,12 @@ function row(round) {
   element.className = "sd-round";
   element.dataset.round = round.key;
   element.round = round;
-  element.append(cell("sd-round-n", round.n + 1));
+  const number = document.createElement("button");
+  number.className = "sd-round-n";
+  number.textContent = round.n + 1;
+  number.ariaLabel = headline(round);
+  number.tabIndex = -1; // the list is one stop of the Tab key (rove.js)
+  element.append(number);
   element.title = text("open_round");
   const chips = cell("sd-chips");
   if (round.parents) chips.append(note(text("tree_shape", { a: round.draftedCount, b: round.depth })));

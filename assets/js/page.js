@@ -45,6 +45,7 @@ export function mountStage({ element, props }) {
   page.stage.querySelector("#sd-watch").addEventListener("change", (event) => watchLane(event.target.value));
   page.stage.querySelector("#sd-dropped").addEventListener("change", (event) => {
     page.stage.classList.toggle("hide-dropped", !event.target.checked);
+    Object.values(page.lanes).forEach((lane) => lane.roving.release());
   });
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
@@ -125,6 +126,7 @@ function clear() {
   page.ledger.clear();
   page.tree.watch(page.byLane[page.watched]);
   page.charts.clear();
+  page.card.drop();
   arrange();
   showSpeed();
   showVerdict();
@@ -273,6 +275,7 @@ function applyPreferences() {
 
 function speak(chosen) {
   setLanguage(chosen);
+  page.card.hide();
   document.querySelector('[data-do="theme"] span').textContent = text(isDark() ? "theme_light" : "theme");
   Object.values(page.lanes).forEach((lane) => lane.retranslate());
   arrange();

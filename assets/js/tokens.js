@@ -1,11 +1,13 @@
 // Tokens as they come over the wire (specdemo/ui/deltas.py packs them) and as spans on the page.
 
+import { ruleOf } from "./rule.js";
+
 const OUTCOMES = { a: "accepted", x: "rejected", d: "discarded", r: "resampled", b: "bonus", p: "plain", c: "cut" };
 const MARKED = new Set(["resampled", "bonus"]);
 const DROPPED = new Set(["rejected", "discarded", "cut"]);
 
-export function unpackToken([text, code, position, p, q, accept, u, tv, id, chance]) {
-  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance };
+export function unpackToken([text, code, position, p, q, accept, u, tv, id, chance, threshold]) {
+  return { text, outcome: OUTCOMES[code], position, p, q, accept, u, tv, id, chance, threshold };
 }
 
 // draftContext: tokens that the lane's draft can read, where they are too few.
@@ -23,6 +25,7 @@ export function unpackRound(lane, packed, draftContext) {
     final,
     parents: packed.parents, // of a tree; none for a chain
     depth: packed.depth,
+    rule: ruleOf(drafted, packed.parents),
     why: packed.why, // of no draft
     draftContext,
     inLine: packed.parents ? besideText(tokens, final) : tokens.map((_, index) => index),
@@ -30,18 +33,12 @@ export function unpackRound(lane, packed, draftContext) {
     draftedCount: drafted.length,
     tested: tested.length,
     accepted: tested.filter((token) => token.outcome !== "rejected").length,
-    ...chances(packed.parents, drafted, tested),
+    positions: packed.positions ?? 0, // at which drafts were tested: siblings of a tree share one
+    expected: packed.expected ?? 0, // of them accepted
     draft: packed.draft,
     verify: packed.verify,
     clock: packed.clock,
   };
-}
-
-// As specdemo/events.py counts them: siblings of a tree share a position, and any of them may be accepted there.
-function chances(parents, drafted, tested) {
-  if (!parents) return { positions: tested.length, expected: tested.reduce((sum, token) => sum + 1 - (token.tv ?? 0), 0) };
-  const positions = new Set(parents.filter((_, index) => drafted[index].outcome !== "discarded")).size;
-  return { positions, expected: Math.min(positions, drafted.reduce((sum, token) => sum + (token.p ?? 0), 0)) };
 }
 
 // Of a tree a line of text can show what was accepted, the first draft that was refused where the target's own token
@@ -61,9 +58,29 @@ export function firstChain(count, parents) {
   return chain;
 }
 
-// A token that stands apart from the text: a line break in it must not break the line, and a sign that joins the letter
-// before it has none to join.
-export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^\p{M}/u, "◌$&");
+// A token that stands apart from the text: a line break in it must not break the line, a sign that joins the letter
+// before it has none to join, and what cannot be seen at all is named.
+const SIGNS = { "\n": "↵", "\r": "␍", "\t": "⇥" };
+const unseen = (sign) => `U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+export function visible(text) {
+  const signs = text.replace(/[\n\r\t]/g, (sign) => SIGNS[sign]).replace(/^\p{M}/u, "◌$&");
+  return /^[\p{Cc}\p{Cf}]+$/u.test(signs) ? Array.from(signs, unseen).join(" ") : signs;
+}
+
+// The same as nodes: blanks stay blanks, with a dot painted on each (see lanes.css).
+export function spell(element, text) {
+  element.append(...dotted(visible(text)));
+  return element;
+}
+
+const dotted = (text) => text.split(/(\p{Zs}+)/u).filter(Boolean).map((piece) => (/\p{Zs}/u.test(piece) ? painted(piece) : piece));
+
+function painted(blanks) {
+  const element = document.createElement("i");
+  element.className = blanks === "\t" ? "blank tab" : "blank";
+  element.textContent = blanks;
+  return element;
+}
 
 // What a model wrote (or was asked) is shown as it is: a browser's translator would rewrite it on its way.
 export function untranslated(element, as = true) {
@@ -79,28 +96,33 @@ export function tokenSpan(token, key, index, { chip = false } = {}) {
   const dropped = DROPPED.has(token.outcome);
   span.className = `tok ${token.outcome}`;
   if (dropped) span.classList.add("dropped");
+  if (dropped || (chip && MARKED.has(token.outcome))) span.append(mark());
   if (token.text === "") span.classList.add("partial");
-  span.textContent = chip || dropped ? visible(token.text) : token.text;
-  if (chip && MARKED.has(token.outcome)) mark(span);
-  if (!chip && !dropped && token.text.includes("\n")) markBreaks(span);
+  else if (chip || dropped) spell(span, token.text);
+  else span.append(...asWritten(token.text));
   span.dataset.key = key;
   span.dataset.index = index;
   return untranslated(span);
 }
 
-function mark(span) {
+function mark() {
   const icon = document.createElement("i");
   icon.className = "mark";
-  span.prepend(icon);
+  return icon;
 }
 
-// A line break has no width to colour, so a sign of it gets the colour.
-function markBreaks(span) {
-  const nodes = span.textContent.split("\n").flatMap((line, index) => {
-    if (!index) return [line];
-    const sign = document.createElement("i");
-    sign.className = "break";
-    return [sign, "\n", line];
+// A token of the text itself. A line break has no width to colour, so a sign of it gets the colour; a token of blanks
+// alone would be an underline without anything above it, so its blanks are painted on.
+function asWritten(text) {
+  const bare = !text.trim();
+  return text.split(/(\n|\t)/).filter(Boolean).flatMap((piece) => {
+    if (piece === "\n") return [breakSign(), "\n"];
+    return bare ? painted(piece) : piece;
   });
-  span.replaceChildren(...nodes.filter((node) => node !== ""));
+}
+
+function breakSign() {
+  const sign = document.createElement("i");
+  sign.className = "break";
+  return sign;
 }

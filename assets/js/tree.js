@@ -3,9 +3,11 @@
 // until a visitor steps back. Where a node stands depends on the draft's shape alone, never on its fate: a ghost turns
 // into its verdict without moving.
 
-import { probability } from "./format.js";
-import { tokenSpan, untranslated, visible } from "./tokens.js";
-import { noDraft, text } from "./words.js";
+import { Roving } from "./rove.js";
+import { comparison, figures } from "./rule.js";
+import { spell, tokenSpan, untranslated, visible } from "./tokens.js";
+import { spoken } from "./names.js";
+import { fate, noDraft, text } from "./words.js";
 
 const LEFT = 14; // pixels before the first column
 const COLUMN = 116; // from one depth to the next, at least; where there is room, a tree of depth 8 fills it
@@ -25,6 +27,7 @@ export class TreeView {
     Object.assign(this, { element, looked, redrawn });
     element.addEventListener("click", (event) => this.#click(event));
     element.addEventListener("toggle", () => this.draw());
+    this.roving = new Roving(this.view, ".tok[data-key]", ["ArrowUp", "ArrowDown"]);
     this.view.addEventListener("keydown", (event) => this.#key(event));
     for (const left of ["pointerout", "focusout"]) this.view.addEventListener(left, () => setTimeout(() => this.late && this.draw()));
     this.watch([]);
@@ -73,6 +76,7 @@ export class TreeView {
     this.title.textContent = round ? headline(round) : "";
     const focused = this.view.contains(document.activeElement);
     this.view.replaceChildren(round ? this.#picture(round, before?.emitted.at(-1)) : this.empty);
+    this.roving.release();
     if (focused) this.view.focus({ preventScroll: true });
     this.redrawn();
   }
@@ -102,17 +106,10 @@ export class TreeView {
 
   #key(event) {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const steps = { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), End: () => this.live() };
-    const act = steps[event.key] ?? { ArrowUp: () => this.#walk(-1), ArrowDown: () => this.#walk(1) }[event.key];
+    const act = { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), End: () => this.live() }[event.key];
     if (!act) return;
     act();
     event.preventDefault();
-  }
-
-  #walk(by) {
-    const nodes = [...this.view.querySelectorAll(".tok[data-key]")];
-    const next = nodes[nodes.indexOf(document.activeElement) + by] ?? nodes[by > 0 ? 0 : nodes.length - 1];
-    next?.focus();
   }
 
   #picture(round, before) {
@@ -201,37 +198,38 @@ function spot(node, round, x, y, room) {
     const word = node.token ? visible(node.token.text) || "∅" : text("tree_prompt");
     const span = document.createElement("span");
     span.className = "tok";
-    span.textContent = word;
-    place.append(node.token ? untranslated(span) : span);
+    place.append(node.token ? spell(untranslated(span), word) : span);
+    if (!node.token) span.textContent = word;
     place.setAttribute("aria-label", text("tree_root", { a: word }));
     return place;
   }
   const { token } = node;
   const span = tokenSpan(token, round.key, node.index, { chip: true });
   if (token.outcome === "ghost") delete span.dataset.key; // nothing is known of it yet
-  else span.tabIndex = -1;
   place.append(span);
+  const mark = span.querySelector(".mark");
+  if (mark && OFF_PATH.has(token.outcome)) place.append(mark);
   place.setAttribute("aria-label", label(node));
-  if (room >= ROW.facts) place.append(facts(token, room >= ROW.test));
+  if (room >= ROW.facts) place.append(facts(token, round.rule, room >= ROW.test));
   return place;
 }
 
 // What decided over a token, as far as there is room: its probabilities, and u against what it had to stay below.
-function facts({ p, q, u, accept }, withTest) {
+function facts(token, rule, withTest) {
   const element = document.createElement("small");
-  const lines = [Object.entries({ p, q }).flatMap(([name, value]) => (value == null ? [] : `${name} ${probability(value)}`)).join("  ")];
-  if (withTest && accept != null) lines.push(`u ${probability(u)} ${u < accept ? "<" : "≥"} ${probability(accept)}`);
+  const known = Object.fromEntries(figures(token, { rule }));
+  const lines = [["p", "q"].flatMap((name) => (name in known ? `${name} ${known[name]}` : [])).join("  ")];
+  if (withTest) lines.push(comparison(token) ?? "");
   element.textContent = lines.join("\n");
   return element;
 }
 
 function label({ token, column, above }) {
-  const behind = above.token ? visible(above.token.text) : text("tree_prompt");
-  const fate = token.outcome === "cut" ? text("v_cut") : text(`legend_${token.outcome}`);
-  return text("tree_node", { a: visible(token.text) || "∅", b: fate, c: column, d: behind });
+  const behind = above.token ? spoken(above.token.text) : text("tree_prompt");
+  return text("tree_node", { a: spoken(token.text), b: fate(token.outcome), c: column, d: behind });
 }
 
-function headline(round) {
+export function headline(round) {
   const shape = !round.draftedCount
     ? round.why ? noDraft(round.why, round.draftContext) : text("tree_plain")
     : round.parents

@@ -24,10 +24,10 @@ class Pass:
     """One pass of the target over n drafts and what was decided, on the host.
 
     start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
-    indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts: p,
-    q (both None where they were no distribution), u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested, accept
-    (None elsewhere). logits, probs [n + 1, vocab], source [vocab] and the proposal's q: still on the device, for top
-    lists alone.
+    indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts:
+    p, q (both None where they were no distribution), u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested,
+    accept (None elsewhere); thresholds as in a Walk. logits, probs [n + 1, vocab], source [vocab] and the
+    proposal's q: still on the device, for top lists alone.
     """
 
     start: int
@@ -45,6 +45,7 @@ class Pass:
     probs: Tensor
     source: Tensor
     proposal: Proposal
+    thresholds: list[float | None] | None = None
 
     def row(self, draft: int) -> int:
         """The row of logits and probs that predicts a draft."""
@@ -142,6 +143,7 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
         probs,
         found.source,
         proposal,
+        found.thresholds and _known(found.thresholds),
     )
 
 
@@ -213,6 +215,7 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
         u=done.u[i],
         tv=done.tv[i],
         chance=chance,
+        threshold=done.thresholds[i] if done.thresholds else None,
         top=top_lists(
             transcript,
             done.logits[done.row(i)],

@@ -22,12 +22,14 @@ from specdemo.sampling import draw, residual
 @dataclass(frozen=True)
 class Walk:
     """path: the accepted nodes, from the text outwards. accept: acceptance probability of each node that was tested.
-    token: the target's own token behind the path, drawn from source [vocab]."""
+    token: the target's own token behind the path, drawn from source [vocab]. thresholds: by typical acceptance, what p
+    of each node had to exceed."""
 
     path: list[int]
     accept: dict[int, float]
     token: int
     source: Tensor
+    thresholds: list[float] | None = None
 
 
 def walk(p: Tensor, q: Tensor | None, ids: list[int], tree: Tree, u_accept: Tensor, u_token: Tensor) -> Walk:
@@ -71,14 +73,15 @@ def walk_typically(p: Tensor, ids: list[int], tree: Tree, u_token: Tensor) -> Wa
     the target's distribution (but for temperature 0, where only the first choice is typical).
     """
     entropy = torch.special.entr(p).sum(-1)
-    threshold = (DELTA * (-entropy).exp()).clamp_max(EPSILON)
     rows = [parent + 1 for parent in tree.parents]
-    typical = (p[rows, ids] > threshold[rows]).tolist()
+    thresholds = (DELTA * (-entropy).exp()).clamp_max(EPSILON)[rows]
+    typical = (p[rows, ids] > thresholds).tolist()
     paths = map(tree.path, range(len(tree)))
     path = max((path for path in paths if all(typical[i] for i in path)), key=len, default=[])
     refused = [i for node in (ROOT, *path) for i in tree.children(node) if not typical[i]]
     last = p[path[-1] + 1 if path else 0]
-    return Walk(path, dict.fromkeys(path, 1.0) | dict.fromkeys(refused, 0.0), int(draw(last, u_token)), last)
+    accept = dict.fromkeys(path, 1.0) | dict.fromkeys(refused, 0.0)
+    return Walk(path, accept, int(draw(last, u_token)), last, thresholds.tolist())
 
 
 def _struck(left: Tensor, token: int) -> Tensor:

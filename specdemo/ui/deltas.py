@@ -1,8 +1,9 @@
 """Race events as small JSON deltas, the only thing the browser hears.
 
 A delta holds what is new since the last one (rounds, the ghost of a draft, how far the prompt is) and a fixed set of
-numbers, so its size follows the time between two deltas and never the length of the text. Deltas of a run are
-numbered from 0; `assets/js/feed.js` applies them in order and once.
+numbers, so its size follows the time between two deltas and never the length of the text. No number is rounded: the
+page does that once, where it writes it. Deltas of a run are numbered from 0; `assets/js/feed.js` applies them in order
+and once.
 """
 
 from __future__ import annotations
@@ -41,30 +42,27 @@ CODES = {
 }
 
 
-def short(value: float | None, digits: int = 4) -> float | None:
-    """A number as the page shows it: few digits, so that a delta stays small."""
-    return None if value is None else float(f"{value:.{digits}g}")
-
-
 def pack_token(token: Token) -> list[Any]:
-    """[text, outcome letter, position, p, q, accept, u, tv, id, chance]; the last where there is one."""
-    facts = [short(x) for x in (token.p, token.q, token.accept, token.u, token.tv)]
-    chance = [] if token.chance is None else [short(token.chance)]
-    return [token.text, CODES[token.outcome], token.position, *facts, token.id, *chance]
+    """[text, outcome letter, position, p, q, accept, u, tv, id, chance, threshold]; the last two if there are any."""
+    facts = (token.p, token.q, token.accept, token.u, token.tv)
+    more = () if token.chance is token.threshold is None else (token.chance, token.threshold)
+    return [token.text, CODES[token.outcome], token.position, *facts, token.id, *more]
 
 
 def pack_round(event: Round) -> dict[str, Any]:
     """A round without its recorded top lists; those are fetched for the one token a visitor points at."""
-    more = {} if event.parents is None else {"parents": event.parents, "depth": event.depth}
+    more: dict[str, Any] = {} if event.parents is None else {"parents": event.parents, "depth": event.depth}
+    if event.drafted:
+        more |= {"positions": event.positions, "expected": event.expected}
     if event.no_draft:
         more["why"] = event.no_draft
     return {
         "n": event.round,
         "drafted": [pack_token(token) for token in event.drafted],
         "final": None if event.final is None else pack_token(event.final),
-        "draft": short(event.draft_seconds),
-        "verify": short(event.verify_seconds),
-        "clock": short(event.clock, 6),
+        "draft": event.draft_seconds,
+        "verify": event.verify_seconds,
+        "clock": event.clock,
         **more,
     }
 
@@ -73,17 +71,17 @@ def lane_numbers(lane: LaneMetrics) -> dict[str, float | int | None]:
     return {
         "tokens": lane.tokens,
         "rounds": lane.rounds,
-        "clock": short(lane.clock),
-        "rate": short(lane.decode_rate),
-        "end_to_end": short(lane.end_to_end_rate),
-        "ttft": short(lane.ttft),
-        "tpot": short(lane.tpot),
-        "alpha": short(lane.alpha),
-        "draft_acceptance": short(lane.draft_acceptance),
-        "expected_alpha": short(lane.expected_alpha),
-        "per_pass": short(lane.tokens_per_pass),
-        "nodes": short(lane.nodes_per_tree),
-        "depth": short(lane.depth_per_tree),
+        "clock": lane.clock,
+        "rate": lane.decode_rate,
+        "end_to_end": lane.end_to_end_rate,
+        "ttft": lane.ttft,
+        "tpot": lane.tpot,
+        "alpha": lane.alpha,
+        "draft_acceptance": lane.draft_acceptance,
+        "expected_alpha": lane.expected_alpha,
+        "per_pass": lane.tokens_per_pass,
+        "nodes": lane.nodes_per_tree,
+        "depth": lane.depth_per_tree,
     }
 
 
@@ -194,5 +192,4 @@ class Encoder:
         """How fast a lane is against another, and over how many tokens."""
         common = common_tokens(lane, reference)
         told = common >= COMPARABLE
-        # Digits enough for the page to round as the verdict does.
-        return {"speedup": short(relative_speed(lane, reference), 8) if told else None, "common": common}
+        return {"speedup": relative_speed(lane, reference) if told else None, "common": common}

@@ -117,8 +117,9 @@ def _rounds() -> str:
 def stage() -> str:
     """Status, the lanes, the number between two of them, legend, verdict, rounds and charts."""
     charts = "".join(
-        f'<figure>{span("chart_" + name, "figcaption")}<div class="sd-chart" id="sd-chart-{name}"></div></figure>'
-        for name in ("alpha", "rate", "round")
+        f"<figure><figcaption>{span('chart_' + name)}{note}</figcaption>"
+        f'<div class="sd-chart" id="sd-chart-{name}"></div></figure>'
+        for name, note in (("alpha", " " + span("chart_alpha_note", "small")), ("rate", ""), ("round", ""))
     )
     return f"""
 <div class="sd-stage" id="sd-stage" data-phase="idle" data-lanes="pair">

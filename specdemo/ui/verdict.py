@@ -8,6 +8,7 @@ from specdemo.events import End, GreedyCheck, NoDraft
 from specdemo.metrics import COMPARABLE, LaneMetrics, RaceMetrics, common_tokens
 from specdemo.settings import Acceptance
 from specdemo.ui.copy import TEXTS
+from specdemo.ui.format import milliseconds, percent, rate, ratio
 from specdemo.ui.japanese import japanese
 
 Texts = dict[str, str]
@@ -21,26 +22,26 @@ _UNDRAFTED: Texts = {
 }
 _DUEL: dict[str, Texts] = {
     "en": {
-        "won": "{winner} won: {factor:.2f}× as fast as {loser} over the same {tokens} tokens.",
+        "won": "{winner} won: {factor}× as fast as {loser} over the same {tokens} tokens.",
         "draw": "A draw: {winner} and {loser} were equally fast over the same {tokens} tokens.",
-        "base": " Against the baseline: {winner} {a:.2f}×, {loser} {b:.2f}×.",
+        "base": " Against the baseline: {winner} {a}×, {loser} {b}×.",
         "both_lost": " Both lost to plain decoding.",
         "why": " Why: {reasons}.",
         "and": "; ",
-        "steps": "a round of {name} cost {cost:.2f} target steps and yielded {yielded:.2f} tokens",
-        "milliseconds": "a round of {name} took {cost:.0f} ms and yielded {yielded:.2f} tokens",
-        "accepted": " (accepted at {alpha:.0%} of the positions tested)",
+        "steps": "a round of {name} cost {cost} target steps and yielded {yielded} tokens",
+        "seconds": "a round of {name} took {cost} and yielded {yielded} tokens",
+        "accepted": " (accepted at {alpha} of the positions tested)",
     },
     "ja": {
-        "won": "{winner}の勝ち: 同じ {tokens} トークンで{loser}の {factor:.2f} 倍の速さ。",
+        "won": "{winner}の勝ち: 同じ {tokens} トークンで{loser}の {factor} 倍の速さ。",
         "draw": "引き分け: 同じ {tokens} トークンで{winner}と{loser}は同じ速さ。",
-        "base": "ベースライン比: {winner}{a:.2f} 倍、{loser}{b:.2f} 倍。",
+        "base": "ベースライン比: {winner}{a} 倍、{loser}{b} 倍。",
         "both_lost": "どちらも通常のデコードに負けました。",
         "why": "理由: {reasons}。",
         "and": "、",
-        "steps": "{name}の 1 ラウンドは {cost:.2f} 歩分の費用で {yielded:.2f} トークン",
-        "milliseconds": "{name}の 1 ラウンドは {cost:.0f} ミリ秒で {yielded:.2f} トークン",
-        "accepted": "（検証した下書きの {alpha:.0%} を採択）",
+        "steps": "{name}の 1 ラウンドは {cost} 歩分の費用で {yielded} トークン",
+        "seconds": "{name}の 1 ラウンドは {cost} で {yielded} トークン",
+        "accepted": "（検証した下書きの {alpha} を採択）",
     },
 }
 
@@ -62,23 +63,23 @@ def _comparison(race: RaceMetrics, names: tuple[str, str]) -> Texts:
     speedup, lane = race.speedup, race.speculative
     en, ja = _headline(speedup, race.common_tokens)
     if race.predicted_speedup is not None:
-        en += f" The formula predicts {race.predicted_speedup:.2f}×."
-        ja += f"公式による予測は {race.predicted_speedup:.2f} 倍。"
+        en += f" The formula predicts {ratio(race.predicted_speedup)}×."
+        ja += f"公式による予測は {ratio(race.predicted_speedup)} 倍。"
     if lane.alpha is not None and race.c is not None and race.v is not None:
         # Siblings of a tree are tested for one position.
-        share = f"{lane.alpha:.0%} of the tested drafts"
+        share = f"{percent(lane.alpha)} of the tested drafts"
         if lane.tree_rounds:
-            share = f"a draft at {lane.alpha:.0%} of the positions tested"
+            share = f"a draft at {percent(lane.alpha)} of the positions tested"
         en += (
-            f" Why: the target accepted {share}, which gave {lane.tokens_per_pass:.2f}"
-            f" tokens per target pass; a draft step cost {race.c:.2f} and a verification {race.v:.2f} of a plain"
+            f" Why: the target accepted {share}, which gave {ratio(lane.tokens_per_pass)}"
+            f" tokens per target pass; a draft step cost {ratio(race.c)} and a verification {ratio(race.v)} of a plain"
             " target step."
         )
         tested = "位置" if lane.tree_rounds else "下書き"
         ja += (
-            f"検証した{tested}の {lane.alpha:.0%} で採択され、"
-            f"本体モデル 1 回あたり {lane.tokens_per_pass:.2f} トークン。"
-            f"下書き 1 歩は通常の 1 歩の {race.c:.2f} 倍、検証は {race.v:.2f} 倍の時間。"
+            f"検証した{tested}の {percent(lane.alpha)} で採択され、"
+            f"本体モデル 1 回あたり {ratio(lane.tokens_per_pass)} トークン。"
+            f"下書き 1 歩は通常の 1 歩の {ratio(race.c)} 倍、検証は {ratio(race.v)} 倍の時間。"
         )
     if speedup < 1:
         cause = _loss(race)
@@ -107,10 +108,10 @@ def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:
     for language, words in _DUEL.items():
         winner, loser = first[1][language], second[1][language]
         key = "draw" if factor < _DRAW else "won"
-        text = words[key].format(winner=winner, loser=loser, factor=factor, tokens=tokens)
+        text = words[key].format(winner=winner, loser=loser, factor=ratio(factor), tokens=tokens)
         speeds = [side.speedup if side.common_tokens >= COMPARABLE else None for side, _ in (first, second)]
         if None not in speeds:
-            text += words["base"].format(winner=winner, loser=loser, a=speeds[0], b=speeds[1])
+            text += words["base"].format(winner=winner, loser=loser, a=ratio(speeds[0]), b=ratio(speeds[1]))
             text += words["both_lost"] if max(speeds) < 1 else ""
         reasons = [_reason(side, name[language], words) for side, name in (first, second)]
         told[language] = text + words["why"].format(reasons=words["and"].join(reasons))
@@ -120,28 +121,29 @@ def _duel(race: RaceMetrics, names: tuple[str, str]) -> Texts:
 def _reason(side: RaceMetrics, name: str, words: Texts) -> str:
     """What a round of a side yielded and cost: in target steps, or in seconds where no baseline says what a step is."""
     lane = side.speculative
-    key, cost = "steps", side.round_cost
-    if cost is None:
+    if side.round_cost is None:
         seconds = lane.draft_seconds + lane.verify_seconds + lane.overhead_seconds
-        key, cost = "milliseconds", 1000 * seconds / lane.rounds
-    accepted = "" if lane.alpha is None else words["accepted"].format(alpha=lane.alpha)
-    return words[key].format(name=name, yielded=lane.tokens_per_pass, cost=cost) + accepted
+        key, cost = "seconds", milliseconds(seconds / lane.rounds)
+    else:
+        key, cost = "steps", ratio(side.round_cost)
+    accepted = "" if lane.alpha is None else words["accepted"].format(alpha=percent(lane.alpha))
+    return words[key].format(name=name, yielded=ratio(lane.tokens_per_pass), cost=cost) + accepted
 
 
 def _headline(speedup: float, tokens: int) -> tuple[str, str]:
     if abs(speedup - 1) < _DRAW - 1:
         return (
-            f"No difference: {speedup:.2f}× over the same {tokens} tokens.",
-            f"差はありません: 同じ {tokens} トークンで {speedup:.2f} 倍。",
+            f"No difference: {ratio(speedup)}× over the same {tokens} tokens.",
+            f"差はありません: 同じ {tokens} トークンで {ratio(speedup)} 倍。",
         )
     if speedup > 1:
         return (
-            f"Speculation was {speedup:.2f}× as fast over the same {tokens} tokens.",
-            f"投機的デコードは同じ {tokens} トークンで {speedup:.2f} 倍の速さ。",
+            f"Speculation was {ratio(speedup)}× as fast over the same {tokens} tokens.",
+            f"投機的デコードは同じ {tokens} トークンで {ratio(speedup)} 倍の速さ。",
         )
     return (
-        f"Speculation lost: {speedup:.2f}× the speed of plain decoding over the same {tokens} tokens.",
-        f"投機的デコードの負け: 同じ {tokens} トークンで通常の {speedup:.2f} 倍の速さ。",
+        f"Speculation lost: {ratio(speedup)}× the speed of plain decoding over the same {tokens} tokens.",
+        f"投機的デコードの負け: 同じ {tokens} トークンで通常の {ratio(speedup)} 倍の速さ。",
     )
 
 
@@ -152,8 +154,8 @@ def _loss(race: RaceMetrics) -> Texts:
     if not lane.tokens_per_pass or cost is None:
         return {"en": "", "ja": ""}
     return {
-        "en": f" A round cost {cost:.2f} target steps and yielded {lane.tokens_per_pass:.2f} tokens.",
-        "ja": f"1 ラウンドの費用は {cost:.2f} 歩分、得たのは {lane.tokens_per_pass:.2f} トークン。",
+        "en": f" A round cost {ratio(cost)} target steps and yielded {ratio(lane.tokens_per_pass)} tokens.",
+        "ja": f"1 ラウンドの費用は {ratio(cost)} 歩分、得たのは {ratio(lane.tokens_per_pass)} トークン。",
     }
 
 
@@ -163,7 +165,7 @@ def _one_lane(race: RaceMetrics) -> Texts:
         return {"en": "No token was produced.", "ja": "トークンは生成されませんでした。"}
     en, ja = f"{lane.tokens} tokens", f"{lane.tokens} トークン"
     if lane.decode_rate:
-        en, ja = f"{en} at {lane.decode_rate:.1f} tokens/s", f"{ja}、{lane.decode_rate:.1f} トークン/秒"
+        en, ja = f"{en} at {rate(lane.decode_rate)} tokens/s", f"{ja}、{rate(lane.decode_rate)} トークン/秒"
     if sum(bool(each.rounds or each.end) for each in (race.baseline, race.speculative, race.rival)) > 1:
         return {
             "en": f"{en}. Nothing came from another lane to compare it with.",

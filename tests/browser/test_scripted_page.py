@@ -54,7 +54,7 @@ def test_outcomes_differ_in_colour_and_in_a_second_cue(scripted, visit):
                 const node = document.querySelector(`.sd-speculative .tok.${outcome}`);
                 const style = getComputedStyle(node);
                 return {colour: style.color + style.backgroundColor,
-                        cue: `${style.textDecorationLine} ${style.textDecorationStyle} ${style.backgroundImage}`};
+                        cue: `${style.textDecorationLine} ${style.backgroundImage} ${style.border}`};
             }""",
             outcome,
         )

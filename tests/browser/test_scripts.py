@@ -12,6 +12,7 @@ JOINED = {
     "hindi": "नमस्ते क्षत्रिय, यह हिन्दी में लिखा है।",
     "thai": "สวัสดีครับ นี่คือข้อความภาษาไทย",
     "combining": "e\u0301te\u0301 nai\u0308ve o\u0302\u0323 a\u030a",
+    "blanks": "if a:\n\n        b =  c\n\t\td   = e.   f   ",
     "emoji": "👩\u200d🚀 👨\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 👍🏽",
 }
 MIXED = "Arabic follows.\nمرحبا بالعالم (نص).\nשלום (1).\nAnd back (again)."

@@ -35,7 +35,8 @@ from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 SHORT = 30  # tokens that the "short" drafter's model can read
 BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
-WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm")
+WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm", " ", "=", ".")
+TOP_TEXTS = (" other", " ", " unbelievably", "\n", " internationalisation", ".", " of")
 SCRIPT = """Sunlight looks white, but it is a mix of all colours. When it enters the air, it meets molecules far \
 smaller than its waves. Blue light has shorter waves, so it is scattered about ten times as much as red light.
 
@@ -53,7 +54,7 @@ def scattered(wavelength):
 
 def pieces(text: str) -> list[str]:
     """Token-like pieces; a character outside the BMP becomes an empty piece and a whole one, as tokenizers do it."""
-    found = re.findall(r"\s?\w{1,5}|\s*\S|\s+", text)
+    found = re.findall(r"\s?\w{1,5}|\s+(?=\s)|\s?\S|\s+", text)
     return [part for piece in found for part in (["", piece] if any(ord(c) > 0xFFFF for c in piece) else [piece])]
 
 
@@ -97,6 +98,7 @@ class FakeHost:
             DrafterInfo(id="prompt-lookup", label="Prompt lookup"),
             DrafterInfo(id="tree", label="Scripted tree"),
             DrafterInfo(id="short", label="Short draft"),
+            DrafterInfo(id="drawn", label="Drawn tree"),
         ]
 
     def headline(self) -> str:
@@ -183,8 +185,9 @@ class FakeHost:
             silent = reads is not None and 40 + done >= reads
             drafts, final = self._verdicts(script, done, 0 if silent else settings.gamma, rng)
             parents = None
-            if drafter == "tree" and drafts:
-                drafts, parents = self._tree(drafts, rng)
+            if drafter in ("tree", "drawn") and drafts:
+                rule = "typical" if settings.acceptance == "typical" else "chosen" if drafter == "tree" else "drawn"
+                drafts, parents = self._tree(drafts, rule, rng)
             seconds = 0.03 * step * len(drafts) if drafter == "prompt-lookup" else 0.05 * step * settings.gamma
             clock += seconds
             if drafts:
@@ -218,24 +221,28 @@ class FakeHost:
         where = start + accepted
         return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
 
-    def _tree(self, chain: list[Token], rng: random.Random) -> tuple[list[Token], list[int]]:
+    def _tree(self, chain: list[Token], rule: str, rng: random.Random) -> tuple[list[Token], list[int]]:
         """A tree in which the target goes the way of a chain: elder siblings of what it accepted were refused, younger
-        ones and whole branches never tested."""
+        ones and whole branches never tested. rule: as in assets/js/rule.js."""
         nodes: list[Token] = []
         parents: list[int] = []
         level, way = [-1], -1  # the nodes that grow children, and the one of them that the target stands at
         for link in chain:
             taken = rng.randrange(BRANCHES) if link.outcome == "accepted" else BRANCHES
-            grown, entered = [], None
+            grown, entered, left = [], None, 1.0
             for parent in level:
                 for rank in range(BRANCHES if parent == way else 1):
                     where, word = link.position, WORDS[(len(nodes) + link.position) % len(WORDS)]
                     if parent != way or rank > taken:
-                        token = Token(id=7, text=word, outcome="discarded", position=where, q=0.2)
+                        token = Token(
+                            id=7, text=word, outcome="discarded", position=where, q=0.2 if rule == "drawn" else 1
+                        )
                     elif rank < taken:
-                        token = self._token(word, "rejected", where, rng)
+                        token = self._node(word, "rejected", where, rule, left, rng)
                     else:
-                        token, entered = link, len(nodes)
+                        token = self._node(link.text, link.outcome, where, rule, left, rng)
+                        entered = len(nodes)
+                    left -= token.p or 0
                     grown.append(len(nodes))
                     nodes.append(token)
                     parents.append(parent)
@@ -245,16 +252,50 @@ class FakeHost:
 
     def _token(self, text: str, outcome: str, position: int, rng: random.Random) -> Token:
         q = rng.uniform(0.2, 0.9)
-        p = q * rng.uniform(0.3, 1.2)
+        p = q * rng.uniform(0.3, 0.9 if outcome == "rejected" else 1.2)
         accept = min(1.0, p / q)
-        u = accept * rng.random() if outcome == "accepted" else accept + (1 - accept) * rng.random()
-        top = TopLists(
-            p=[Candidate(id=1, text=text, prob=p), Candidate(id=2, text=" other", prob=0.1)],
-            q=[Candidate(id=1, text=text, prob=q)],
-        )
         return Token(
-            id=1, text=text, outcome=outcome, position=position, p=p, q=q, accept=accept, u=u, tv=0.25, top=top
+            id=1,
+            text=text,
+            outcome=outcome,
+            position=position,
+            p=p,
+            q=q,
+            accept=accept,
+            u=self._uniform(accept, outcome, rng),
+            tv=0.25,
+            top=self._top(text, p, q, outcome),
         )
+
+    def _node(self, text: str, outcome: str, position: int, rule: str, left: float, rng: random.Random) -> Token:
+        """A tested node of a tree; left: what its elder siblings left of the target's probability."""
+        p = rng.uniform(0.1, 0.25) if outcome != "rejected" or rule != "typical" else rng.uniform(0.01, 0.08)
+        q = rng.uniform(0.2, 0.9) if rule == "drawn" else 1.0
+        node = {"text": text, "outcome": outcome, "position": position, "id": 1, "p": p, "q": q}
+        if rule == "typical":
+            return Token(**node, accept=float(outcome != "rejected"), tv=1 - p, chance=0.5, threshold=0.09)
+        accept = min(1.0, p / left / q)
+        return Token(
+            **node,
+            accept=accept,
+            u=self._uniform(accept, outcome, rng),
+            tv=1 - p,
+            chance=rng.random() if rule == "chosen" else None,
+            top=self._top(text, p, q if rule == "drawn" else None, outcome),
+        )
+
+    def _uniform(self, accept: float, outcome: str, rng: random.Random) -> float:
+        return accept * rng.random() if outcome != "rejected" else accept + (1 - accept) * rng.random()
+
+    def _top(self, text: str, p: float, q: float | None, outcome: str) -> TopLists:
+        """Lists as long as real ones, with blanks and long words in them; only a refused draft has a residual."""
+
+        def ranked(prob: float | None) -> list[Candidate]:
+            texts = [] if prob is None else [text, *TOP_TEXTS]
+            return [Candidate(id=i, text=each, prob=(prob or 0) / (i + 1)) for i, each in enumerate(texts)]
+
+        residual = ranked(0.3) if outcome == "rejected" else []
+        return TopLists(p=ranked(p), q=ranked(q), residual=residual, plain=ranked(p / 2))
 
     def _round(
         self,

@@ -42,7 +42,7 @@ def test_a_win_names_speed_prediction_and_reason():
     text = verdict(race(0.1))["en"]
     assert "2.00× as fast over the same 40 tokens" in text
     assert "predicts 2.00×" in text
-    assert "accepted 100% of the tested drafts" in text
+    assert "accepted 100\u00a0% of the tested drafts" in text
 
 
 def test_a_loss_is_called_a_loss_with_its_cost():
@@ -90,7 +90,7 @@ def test_of_two_drafters_the_winner_is_named_with_the_reason():
     text = verdict(duel(0.1, 0.125), NAMES)["en"]
     assert "“Draft model” won: 1.25× as fast as “Prompt lookup” over the same 40 tokens" in text
     assert "“Draft model” 2.00×, “Prompt lookup” 1.60×" in text
-    assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (accepted at 100% of" in text
+    assert "a round of “Draft model” cost 1.00 target steps and yielded 2.00 tokens (accepted at 100\u00a0% of" in text
     assert "a round of “Prompt lookup” cost 1.25 target steps" in text
     assert "“Prompt lookup” won" in verdict(duel(0.125, 0.1), NAMES)["en"]
     assert "「プロンプト検索」の勝ち" in verdict(duel(0.125, 0.1), NAMES)["ja"]
@@ -103,7 +103,7 @@ def test_two_losers_are_called_losers_and_equals_equal():
 
 def test_without_a_baseline_a_round_costs_milliseconds():
     text = verdict(duel(0.1, 0.125, with_baseline=False), NAMES)["en"]
-    assert "a round of “Draft model” took 100 ms and yielded 2.00 tokens" in text
+    assert "a round of “Draft model” took 100\u00a0ms and yielded 2.00 tokens" in text
     assert "baseline" not in text
 
 

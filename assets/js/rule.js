@@ -1,0 +1,61 @@
+// The rule that decided over a round's drafts, told from what was recorded of them (Token in specdemo/events.py), and what
+// it says of one of them, in words and numbers.
+//
+//   chain    one draft a position, drawn from q: accept with min(1, p/q), else draw from norm(max(0, p - q))
+//   drawn    siblings of a tree, each drawn from a q: the same, one after the other, against r, which is p at first and
+//            norm(max(0, r - q)) behind each that was refused
+//   chosen   siblings that a drafter picked without drawing, so q is 1: accept x with r(x), else strike it out of r
+//   typical  Medusa's: keep what is likely enough, whatever u would say
+
+import { digitsFor, probability, quotient } from "./format.js";
+import { fate, noDraft, text } from "./words.js";
+
+export function ruleOf(drafted, parents) {
+  const tested = drafted.filter((token) => token.accept != null);
+  if (tested.some((token) => token.u == null)) return "typical";
+  if (!parents) return "chain";
+  return drafted.every((token) => token.chance != null || token.q === 1) ? "chosen" : "drawn";
+}
+
+// Why a token has its fate.
+export function reason({ outcome }, { rule, why, draftContext }) {
+  if (why) return noDraft(why, draftContext);
+  return `${fate(outcome)}: ${text(`rule_${sentence(outcome, rule)}`)}`;
+}
+
+function sentence(outcome, rule) {
+  if (outcome === "bonus" || outcome === "plain") return outcome;
+  if (outcome === "discarded" && (rule === "chosen" || rule === "drawn")) return "tree_discarded";
+  return `${rule}_${outcome === "cut" ? "accepted" : outcome}`;
+}
+
+// The test itself: u against the acceptance probability or, of typical acceptance, p against its threshold.
+export function comparison({ p, u, accept, threshold }) {
+  const compared = (name, one, sign, other) => {
+    const digits = digitsFor(one, other);
+    return `${name} ${probability(one, digits)} ${sign} ${probability(other, digits)}`;
+  };
+  if (threshold != null) return compared("p", p, p > threshold ? ">" : "≤", threshold);
+  return u == null || accept == null ? null : compared("u", u, u < accept ? "<" : "≥", accept);
+}
+
+// The numbers that went into the decision, as [name, written] in the order of the rule. Those of one token have the same
+// digits, as many as u needs to be seen on its side.
+export function figures(token, { rule }) {
+  const { p, q, accept, u, tv, chance, threshold } = token;
+  const digits = rule === "typical" ? digitsFor(p, threshold) : digitsFor(u, accept);
+  const write = (value) => probability(value, digits);
+  const tested = accept != null;
+  const drawn = rule === "chain" || rule === "drawn";
+  const rows = [["p", p, write]];
+  if (drawn) rows.push(["q", q, write]);
+  // Below 1 this is the acceptance probability, to the last digit.
+  if (rule === "chain" && tested) rows.push(["p/q", accept < 1 ? accept : Math.max(1, p / q), quotient(write)]);
+  if (rule === "chain") rows.push(["min(1, p/q)", accept, write]);
+  if (rule === "drawn") rows.push(["r", accept < 1 ? accept * q : null, write], ["min(1, r/q)", accept, write]);
+  if (rule === "chosen") rows.push(["r", accept, write]);
+  rows.push([text("card_u"), u, write], [text("card_threshold"), threshold, write]);
+  if (rule === "chain") rows.push(["1 − TV", tv == null ? null : 1 - tv, write]);
+  rows.push([text("card_chance"), chance, write]);
+  return rows.filter(([, value]) => value != null).map(([name, value, write]) => [name, write(value)]);
+}
