@@ -6,10 +6,13 @@ const LONGEST_IN_QUERY = 1500; // characters of a prompt, escaped: servers and p
 const LONGEST_PACKED = 1_000_000; // characters behind the #: browsers cut addresses from 1 MiB on
 const PACKED = "prompt";
 
-const arrived = new URLSearchParams(location.hash.slice(1)).get(PACKED);
+const behind = (hash) => new URLSearchParams(hash.slice(1)).get(PACKED);
+const arrived = behind(location.hash);
 
-// The prompt behind the # when the page was opened; none where there was none. Raises for a damaged one.
+// The prompt behind the #, when the page was opened or, of another link that was opened in this tab, now; null where there
+// is none. Both raise for a damaged one.
 export const arrivedPrompt = async () => (arrived === null ? null : unpack(arrived));
+export const followedPrompt = async () => (behind(location.hash) === null ? null : unpack(behind(location.hash)));
 
 let latest = 0;
 

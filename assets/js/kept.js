@@ -61,7 +61,11 @@ export class Kept {
 
 // A typed prompt is in the address, unless it is long or was typed while the server was away.
 export function retypePrompt() {
-  const { prompt } = fromBefore();
+  retype(fromBefore().prompt);
+}
+
+// Puts a prompt into its box as a hand would, which Gradio hears.
+export function retype(prompt) {
   const box = promptBox();
   if (prompt == null || prompt === box.value) return;
   box.value = prompt;

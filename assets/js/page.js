@@ -1,12 +1,12 @@
 // The page's script. Gradio mounts four components (specdemo/ui/page.py) and hands each to a function here: the stage
 // that is drawn into, and three that carry JSON: the run's updates, answers to questions, and what is loading.
 
-import { arrivedPrompt, asked, forget, writeAddress } from "./address.js";
+import { arrivedPrompt, asked, followedPrompt, forget, writeAddress } from "./address.js";
 import { Card } from "./card.js";
 import { Charts } from "./charts.js";
 import { copy } from "./clipboard.js";
 import { ratio } from "./format.js";
-import { retypePrompt } from "./kept.js";
+import { retype, retypePrompt } from "./kept.js";
 import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
 import { isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
@@ -54,10 +54,19 @@ export function mountStage({ element, props }) {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run.press();
   });
-  addEventListener("hashchange", () => location.reload()); // another link, opened in this tab
+  addEventListener("hashchange", follow);
   applyPreferences();
   arrange();
   run.restore();
+}
+
+// Another link with a prompt, opened in this tab.
+async function follow() {
+  try {
+    retype(await followedPrompt());
+  } catch {
+    run.say("link_damaged");
+  }
 }
 
 const ask = (question) => send("ask", { ...question, run: run.shown });
@@ -212,12 +221,13 @@ function openRound(key) {
 }
 
 function redraw() {
+  if (!page.stage) return; // not mounted yet
   arrange();
   show();
 }
 
 function show() {
-  if (!page.stage) return;
+  if (!page.stage) return; // not mounted yet
   page.stage.dataset.phase = page.phase;
   document.body.dataset.sdPhase = page.phase;
   document.getElementById("sd-run")?.setAttribute("aria-disabled", run.busy);

@@ -22,6 +22,7 @@ export const said = (sentence) => sentence?.[language];
 
 // A text of the page in that form.
 export const everywhere = (key) => Object.fromEntries(Object.keys(texts).map((each) => [each, texts[each][key]]));
+
 // What became of a token.
 export const fate = (outcome) => (outcome === "cut" ? text("cut") : text(`legend_${outcome}`));
 

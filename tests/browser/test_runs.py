@@ -170,7 +170,7 @@ def test_every_lost_update_is_fetched_the_last_ones_too(scripted, visit):
             feed.recover = (answer) => answer.update && receive(answer.update);
         }"""
     )
-    visitor.run()
+    visitor.run(max_tokens="128")
     visitor.wait_phase("done")
     assert visitor.page.evaluate("specdemo.page.feed.gaps") >= 2
     assert visitor.text("baseline") == visitor.text("speculative")
