@@ -31,6 +31,7 @@ export class Charts {
   }
 
   clear() {
+    this.over = false;
     this.zoomed = {};
     this.rounds = { speculative: [], rival: [] };
     this.totals = byLane(() => ({ tested: 0, accepted: 0, expected: 0, tokens: 0 }));
@@ -78,7 +79,13 @@ export class Charts {
     }
   }
 
-  // One chart at a time, since each takes as long as a frame, and only those that can be seen.
+  // The run is over: every chart is complete from now on, seen or not, for whoever prints the page.
+  finish() {
+    this.over = true;
+    this.drawSoon();
+  }
+
+  // One chart at a time, since each takes as long as a frame, and during a run only those that can be seen.
   drawSoon() {
     this.waiting.push(...this.names.filter((name) => !this.waiting.includes(name)));
     this.#next();
@@ -87,7 +94,7 @@ export class Charts {
   #next() {
     this.timer ??= setTimeout(() => {
       this.timer = null;
-      const name = this.waiting.find((name) => this.inView.has(name));
+      const name = this.waiting.find((name) => this.over || this.inView.has(name));
       if (!name || !window.Plotly) return;
       this.#draw(name);
       this.#next();
@@ -121,8 +128,8 @@ export class Charts {
     for (const axis of ["xaxis", "yaxis"]) if (this.zoomed[name]) layout[axis].range = this.zoomed[name][axis];
     const first = !node.data;
     if (node._dragging) return; // a redraw would tear the zoom box out of the visitor's hand
-    // Measured here: plotly would take an enlarged page's width for its own.
-    const sized = { ...this.#layout(colour, layout), width: node.clientWidth };
+    // Measured here: plotly would take an enlarged page's size for its own.
+    const sized = { ...this.#layout(colour, layout), width: node.clientWidth, height: node.clientHeight };
     Plotly.react(node, data, sized, { displayModeBar: false, doubleClick: false });
     if (first) this.#watchZoom(node, name);
   }
@@ -218,8 +225,7 @@ export class Charts {
       ...layout,
       xaxis: { ...axis, ...layout.xaxis, title: { text: layout.xaxis.title, standoff: 4, font } },
       yaxis: { ...axis, ...layout.yaxis },
-      height: 210,
-      margin: { l: 42, r: 8, t: 22, b: 34 },
+      margin: { l: 42, r: 8, t: 4, b: 32 },
       font,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",

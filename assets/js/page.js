@@ -5,11 +5,12 @@ import { arrivedPrompt, asked, followedPrompt, forget, writeAddress } from "./ad
 import { Card } from "./card.js";
 import { Charts } from "./charts.js";
 import { copy } from "./clipboard.js";
-import { ratio } from "./format.js";
+import { bringIntoView, Fold } from "./fold.js";
+import { count, ratio } from "./format.js";
 import { retype, retypePrompt } from "./kept.js";
 import { Lane } from "./lane.js";
 import { Ledger } from "./ledger.js";
-import { isDark, remember, remembered, setDark, setProjector } from "./prefs.js";
+import { isDark, isProjector, remember, remembered, setDark, setProjector } from "./prefs.js";
 import { Run } from "./run.js";
 import { unpackRound } from "./tokens.js";
 import { TreeView, undecided } from "./tree.js";
@@ -22,7 +23,7 @@ const THEMES = new Set(["dark", "light"]);
 const page = { rounds: new Map(), status: {}, verdict: null, watched: "speculative" };
 const early = [];
 let send = (...event) => early.push(event); // triggers a Gradio event of the feed, once it is there: begin, halt or ask
-const run = new Run({ send: (event, data) => send(event, data), clear, apply, show: redraw });
+const run = new Run({ send: (event, data) => send(event, data), began: look, refused: () => page.fold.set(false), clear, apply, show: redraw });
 Object.defineProperties(page, { phase: { get: () => run.phase }, feed: { get: () => run.feed }, run: { value: run } });
 
 export function mountStage({ element, props }) {
@@ -50,6 +51,7 @@ export function mountStage({ element, props }) {
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
   document.addEventListener("click", onClick);
   const controls = document.getElementById("sd-controls");
+  page.fold = new Fold(controls, shortly);
   new MutationObserver(() => relabel(controls)).observe(controls, { subtree: true, childList: true });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run.press();
@@ -58,6 +60,23 @@ export function mountStage({ element, props }) {
   applyPreferences();
   arrange();
   run.restore();
+  page.fold.set(looking());
+}
+
+// Whether the page is there to be looked at, and not to be set up: it shows a run, or shows it from afar.
+const looking = () => run.busy || Boolean(page.raced) || isProjector();
+
+function look() {
+  page.fold.set(true);
+  bringIntoView(page.stage, page.stage.querySelector(".sd-charts"));
+}
+
+// The settings in one line.
+function shortly() {
+  const { drafter, auto_gamma: live, gamma, temperature, max_tokens: most, mode } = page.chosen;
+  const drafts = drafter === "best" ? text("best") : said(page.drafters[drafter]);
+  const sizes = text("short", { a: live ? text("short_live") : gamma, b: temperature, c: count(most) });
+  return [mode === "baseline" ? text("baseline") : drafts, sizes].join(" · ");
 }
 
 // Another link with a prompt, opened in this tab.
@@ -160,6 +179,7 @@ function apply(delta) {
   if (delta.check) page.check = delta.check;
   if (delta.verdict) {
     page.verdict = delta.verdict;
+    page.charts.finish();
     showVerdict();
   }
 }
@@ -185,6 +205,7 @@ function applyLane(lane, news) {
 // How the lanes stand: "pair" (baseline and speculative), "three", or "rivals" (two drafters without a baseline). The
 // run on the page decides; where it had no rival and one is chosen now, the new lane shows up beside it.
 function arrange() {
+  page.fold?.show();
   const kind = ({ mode, rival }) => (!rival || mode === "baseline" ? "pair" : mode === "race" ? "three" : "rivals");
   let shown = kind(page.raced ?? page.chosen);
   if (shown === "pair" && page.raced && !run.busy && kind(page.chosen) !== "pair") {
@@ -305,9 +326,11 @@ const ACTIONS = {
     speak(language);
   },
   projector() {
-    const on = !document.documentElement.classList.contains("sd-projector");
+    const on = !isProjector();
     setProjector(on);
     remember("projector", on);
+    page.fold.set(looking());
+    page.charts.drawSoon();
   },
   lang() {
     const next = language === "en" ? "ja" : "en";
@@ -326,8 +349,13 @@ const ACTIONS = {
   },
 };
 
+function clearAll() {
+  run.reset();
+  page.fold.set(looking());
+}
+
 // Not Gradio's own handlers of its buttons: those are silent while its server is away.
-const PRESSED = { "#sd-run": () => run.press(), "#sd-stop": () => run.stop(), "#sd-clear": () => run.reset() };
+const PRESSED = { "#sd-run": () => run.press(), "#sd-stop": () => run.stop(), "#sd-clear": clearAll };
 
 function onClick(event) {
   const button = event.target.closest("[data-do]");

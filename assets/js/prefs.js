@@ -24,6 +24,8 @@ export function setDark(dark) {
 
 export const isDark = () => document.body.classList.contains("dark");
 
+export const isProjector = () => document.documentElement.classList.contains("sd-projector");
+
 export function setProjector(on) {
   document.documentElement.classList.toggle("sd-projector", on);
   document.querySelector('[data-do="projector"]')?.setAttribute("aria-pressed", on);

@@ -17,12 +17,15 @@ const writes = (delta) => news(delta, "rounds") || news(delta, "ghost") || delta
 
 export class Run {
   // send(event, data) triggers a Gradio event of the feed. clear() empties the page, apply(delta) draws into it, show()
-  // draws the phase.
-  constructor({ send, clear, apply, show }) {
-    Object.assign(this, { send, clear, apply, show });
+  // draws the phase; began() and refused() are told what became of a press.
+  constructor({ send, began, refused, clear, apply, show }) {
+    Object.assign(this, { send, began, clear, apply, show });
     this.feed = new Feed({
       apply: (delta) => this.#take(delta),
-      refuse: (message) => this.#fail(message),
+      refuse: (message) => {
+        this.#fail(message);
+        refused();
+      },
       ask: (question) => send("ask", question),
       lost: () => this.#lose(),
     });
@@ -51,6 +54,7 @@ export class Run {
     // The stop of the run before may be overtaken on its way.
     this.send("begin", { run: this.feed.run, after: this.halted });
     this.#set("queued");
+    this.began();
   }
 
   stop() {

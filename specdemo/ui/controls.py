@@ -83,6 +83,7 @@ def build_controls(host: Host) -> Controls:
                 run = gr.Button(label["run"], variant="primary", elem_id="sd-run")
                 stop = gr.Button(label["stop"], elem_id="sd-stop")
                 clear = gr.Button(label["clear"], elem_id="sd-clear")
+            gr.HTML("", html_template=markup.fold(), apply_default_css=False, elem_id="sd-folding", min_width=0)
         by_field |= _main_row(host)
         with gr.Accordion(label["more"], open=False, elem_id="sd-more"):
             by_field |= _more_row(host)

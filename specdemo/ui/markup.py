@@ -29,6 +29,14 @@ def header(headline: str) -> str:
 </header>"""
 
 
+def fold() -> str:
+    """The button that folds prompt and settings into one row, and says them in short."""
+    return (
+        '<button type="button" id="sd-fold" aria-expanded="true" aria-controls="sd-controls">'
+        f"{span('settings')} <small></small></button>"
+    )
+
+
 def _label(key: str) -> str:
     """What assistive technology calls an element; the language switch finds it by its key."""
     return f'data-name="{key}" aria-label="{TEXTS["en"][key]}"'
@@ -115,7 +123,7 @@ def _rounds() -> str:
 
 
 def stage() -> str:
-    """Status, the lanes, the number between two of them, legend, verdict, rounds and charts."""
+    """Status, the lanes, the number between two of them, legend, verdict, charts and rounds."""
     charts = "".join(
         f"<figure><figcaption>{span('chart_' + name)}{note}</figcaption>"
         f'<div class="sd-chart" id="sd-chart-{name}"></div></figure>'
@@ -135,8 +143,8 @@ def stage() -> str:
   </div>
   {legend()}
   <div class="sd-verdict" id="sd-verdict"><p id="sd-verdict-text"></p><p id="sd-check-text"></p></div>
-  {_rounds()}
   <div class="sd-charts">{charts}</div>
+  {_rounds()}
   <p class="sd-end"><button type="button" data-do="download">{span("download")}</button></p>
   <div class="sd-card" id="sd-card" role="tooltip" hidden></div>
 </div>"""

@@ -93,7 +93,14 @@ class Visitor:
         wanted = str(list(phases))
         self.page.wait_for_function(f"{wanted}.includes(specdemo.page.phase)", timeout=1000 * seconds)
 
+    def unfold(self) -> None:
+        """Settings are folded away while a run is shown."""
+        if self.page.get_attribute("#sd-fold", "aria-expanded") == "false":
+            self.page.click("#sd-fold")
+
     def run(self, prompt: str | None = None, **settings: str) -> None:
+        if settings:
+            self.unfold()
         if prompt is not None:
             self.page.fill("#sd-prompt textarea", prompt)
         for name, value in settings.items():
