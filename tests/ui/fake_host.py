@@ -73,6 +73,7 @@ class FakeHost:
         self.most_running = 0
         self.races = 0
         self.passes = 0  # of all lanes so far
+        self.loading = False  # as if its models were not there yet
         self._load_seconds = load_seconds
         self._loading_since: float | None = None
 
@@ -81,6 +82,8 @@ class FakeHost:
             self._loading_since = time.monotonic()
 
     def status(self) -> Status:
+        if self.loading:
+            return Status(message="Loading SmolLM2-135M", fraction=0.5)
         passed = time.monotonic() - (self._loading_since or time.monotonic())
         if self._loading_since is not None and passed >= self._load_seconds:
             return Status(message="Ready", fraction=1.0, ready=True)
