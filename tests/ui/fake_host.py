@@ -219,7 +219,8 @@ class FakeHost:
                 drafts.append(Token(id=7, text=" lost", outcome="discarded", position=where, q=0.2))
         outcome = "plain" if not wanted else "bonus" if accepted == wanted else "resampled"
         where = start + accepted
-        return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
+        final = Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
+        return drafts, final.model_copy(update={"top": self._top(final.text, 0.5, None, outcome)})
 
     def _tree(self, chain: list[Token], rule: str, rng: random.Random) -> tuple[list[Token], list[int]]:
         """A tree in which the target goes the way of a chain: elder siblings of what it accepted were refused, younger
