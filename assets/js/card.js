@@ -50,7 +50,7 @@ export class Card {
     const lists = document.createElement("div");
     lists.className = "sd-lists";
     for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", this.leftOver], ["plain", text("card_plain")]]) {
-      if (top[name]?.length) lists.append(list(label, top[name], this.write));
+      if (top[name]?.length) lists.append(list(label, top[name], this.token, this.write));
     }
     this.card.querySelector(".sd-lists")?.remove();
     this.card.append(lists);
@@ -128,6 +128,7 @@ export class Card {
     this.anchor = span;
     span.setAttribute("aria-describedby", this.card.id);
     if (!span.hasAttribute("tabindex")) span.tabIndex = -1; // a click takes the focus there, and Escape gives it back
+    this.token = token;
     this.write = writer(token);
     this.leftOver = text(round.rule === "chain" ? "card_residual" : "card_left");
     this.card.replaceChildren(title(token, round), verdict(token, round), facts(token, round));
@@ -182,11 +183,13 @@ function facts(token, round) {
   return element;
 }
 
-function list(label, candidates, write) {
+// The most probable tokens; the one that the card is about stands out among them.
+function list(label, candidates, token, write) {
   const element = document.createElement("ol");
   element.dataset.label = label;
-  for (const { text: piece, prob } of candidates) {
+  for (const { id, text: piece, prob } of candidates) {
     const item = document.createElement("li");
+    item.classList.toggle("own", id === token.id);
     item.style.setProperty("--prob", prob);
     item.append(spell(untranslated(document.createElement("code")), piece || "∅"), write(prob));
     element.append(item);

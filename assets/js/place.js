@@ -2,7 +2,7 @@
 // that are to stay seen. Where it does not fit it is cut to the largest free place, and scrolls.
 
 const GAP = 8; // pixels around a card
-const ENOUGH = 330; // a card's usual height: where there is so much room, it grows without moving
+const ENOUGH = 300; // a card's usual height: where there is so much room, it grows without moving
 
 export function placeBeside(card, anchor, seen) {
   const at = anchor.getBoundingClientRect(); // of a token that is broken over lines, all of them

@@ -45,7 +45,7 @@ export function comparison(token) {
 }
 
 // The numbers that went into the decision, as [name, written] in the order of the rule.
-export function figures(token, { rule }) {
+export function figures(token, { rule, tokens }) {
   const { p, q, accept, u, tv, chance, threshold } = token;
   const write = writer(token);
   const tested = accept != null;
@@ -56,9 +56,15 @@ export function figures(token, { rule }) {
   if (rule === "chain" && tested) rows.push(["p/q", accept < 1 ? accept : Math.max(1, p / q), quotient(write)]);
   if (rule === "chain") rows.push(["min(1, p/q)", accept, write]);
   if (rule === "drawn") rows.push(["r", tested && accept < 1 ? accept * q : null, write], ["min(1, r/q)", accept, write]);
-  if (rule === "chosen") rows.push(["r", accept, write]);
+  if (rule === "chosen") rows.push(["r", token.outcome === "resampled" ? withoutRefused(token, tokens) : accept, write]);
   rows.push([text("card_u"), u, write], [text("card_threshold"), threshold, write]);
   if (rule === "chain") rows.push(["1 − TV", tv == null ? null : 1 - tv, write]);
   rows.push([text("card_chance"), chance, write]);
   return rows.filter(([, value]) => value != null).map(([name, value, write]) => [name, write(value)]);
+}
+
+// A token's share of what its refused siblings left of p: those stand where it stands.
+function withoutRefused({ p, position }, tokens) {
+  const refused = tokens.filter((token) => token.outcome === "rejected" && token.position === position);
+  return Math.min(1, p / (1 - refused.reduce((sum, token) => sum + token.p, 0)));
 }

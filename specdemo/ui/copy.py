@@ -166,7 +166,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "rule_chosen_accepted": "u is below r, its share of what its elder siblings left of p",
         "rule_chosen_rejected": "u is not below r, its share of what its elder siblings left of p; it is struck out, "
         "and the rest renormalised",
-        "rule_chosen_resampled": "drawn from p without the refused siblings, renormalised",
+        "rule_chosen_resampled": "drawn from r, which is p without the refused siblings, renormalised",
         "rule_drawn_accepted": "u is below min(1, r/q), r being what its elder siblings left of p",
         "rule_drawn_rejected": "u is not below min(1, r/q), r being what its elder siblings left of p; what it leaves "
         "is norm(max(0, r − q))",
@@ -348,7 +348,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "rule_tree_discarded": "本体が別の道を選んだため未検証",
         "rule_chosen_accepted": "u が r 未満。r は先の兄弟が残した p での確率",
         "rule_chosen_rejected": "u が r 以上。r は先の兄弟が残した p での確率。これを除き、残りを正規化",
-        "rule_chosen_resampled": "拒否された兄弟を除いて正規化した p から抽選",
+        "rule_chosen_resampled": "r（拒否された兄弟を除いて正規化した p）から抽選",
         "rule_drawn_accepted": "u が min(1, r/q) 未満。r は先の兄弟が残した p",
         "rule_drawn_rejected": "u が min(1, r/q) 以上。r は先の兄弟が残した p。次に残るのは norm(max(0, r − q))",
         "rule_drawn_resampled": "拒否された兄弟が残した p（順に norm(max(0, r − q))）から抽選",

@@ -185,7 +185,7 @@ RULES = {
     "?drafter=tree": {
         "accepted": ("u is below r", {"p", "r", "u (drawn)", "drafter's estimate"}),
         "rejected": ("struck out", {"p", "r", "u (drawn)", "drafter's estimate"}),
-        "resampled": ("without the refused siblings", {"p"}),
+        "resampled": ("without the refused siblings", {"p", "r"}),
     },
     "?drafter=drawn": {
         "accepted": ("min(1, r/q)", {"p", "q", "r", "min(1, r/q)", "u (drawn)"}),
@@ -234,7 +234,7 @@ def test_two_numbers_that_differ_are_never_written_alike(scripted, visit):
         """async () => {
             const {figures, comparison} = await import(new URL('./specdemo/js/rule.js', document.baseURI).href);
             const token = {p: 0.40505, q: 0.5, accept: 0.8101, u: 0.81012, tv: 0.1, outcome: 'rejected'};
-            return [comparison(token), Object.fromEntries(figures(token, {rule: 'chain'}))];
+            return [comparison(token), Object.fromEntries(figures(token, {rule: 'chain', tokens: [token]}))];
         }"""
     )
     assert written[0] == "u 0.81012 ≥ 0.81010"
