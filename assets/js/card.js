@@ -11,8 +11,7 @@ const LIST_DELAY = 120; // milliseconds of pointing before the server is asked f
 const TOKEN = ".tok[data-key]";
 
 export class Card {
-  // lookup(key) gives a round; ask(question) sends one to the server and gives the id
-  // that lists() is answered with.
+  // lookup(key) gives a round; ask(question) sends one to the server and gives its id, which the answer to lists() bears.
   constructor(root, card, lookup, ask) {
     Object.assign(this, { root, card, lookup, ask, anchor: null, pinned: false });
     document.body.append(card); // above everything, outside any scrolling box
@@ -49,8 +48,9 @@ export class Card {
     if (id !== this.wanted || !top || this.card.hidden) return;
     const lists = document.createElement("div");
     lists.className = "sd-lists";
-    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", this.leftOver], ["plain", text("card_plain")]]) {
-      if (top[name]?.length) lists.append(list(label, top[name], this.token, this.write));
+    const left = text(this.round.rule === "chain" ? "card_residual" : "card_left");
+    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", left], ["plain", text("card_plain")]]) {
+      if (top[name]?.length) lists.append(list(label, top[name], this.token));
     }
     this.card.querySelector(".sd-lists")?.remove();
     this.card.append(lists);
@@ -128,9 +128,7 @@ export class Card {
     this.anchor = span;
     span.setAttribute("aria-describedby", this.card.id);
     if (!span.hasAttribute("tabindex")) span.tabIndex = -1; // a click takes the focus there, and Escape gives it back
-    this.token = token;
-    this.write = writer(token);
-    this.leftOver = text(round.rule === "chain" ? "card_residual" : "card_left");
+    Object.assign(this, { token, round });
     this.card.replaceChildren(title(token, round), verdict(token, round), facts(token, round));
     this.card.hidden = false;
     this.#keep(false);
@@ -184,7 +182,8 @@ function facts(token, round) {
 }
 
 // The most probable tokens; the one that the card is about stands out among them.
-function list(label, candidates, token, write) {
+function list(label, candidates, token) {
+  const write = writer(token);
   const element = document.createElement("ol");
   element.dataset.label = label;
   for (const { id, text: piece, prob } of candidates) {
