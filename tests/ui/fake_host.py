@@ -273,16 +273,17 @@ class FakeHost:
         p = rng.uniform(0.1, 0.25) if outcome != "rejected" or rule != "typical" else rng.uniform(0.01, 0.08)
         q = rng.uniform(0.2, 0.9) if rule == "drawn" else 1.0
         node = {"text": text, "outcome": outcome, "position": position, "id": 1, "p": p, "q": q}
+        top = self._top(1, text, p, q if rule == "drawn" else None, outcome)
         if rule == "typical":
-            return Token(**node, accept=float(outcome != "rejected"), tv=1 - p, chance=0.5, threshold=0.09)
+            return Token(**node, accept=float(outcome != "rejected"), tv=1 - p, chance=0.5, threshold=0.09, top=top)
         accept = min(1.0, p / left / q)
         return Token(
             **node,
+            top=top,
             accept=accept,
             u=self._uniform(accept, outcome, rng),
             tv=1 - p,
             chance=rng.random() if rule == "chosen" else None,
-            top=self._top(1, text, p, q if rule == "drawn" else None, outcome),
         )
 
     def _uniform(self, accept: float, outcome: str, rng: random.Random) -> float:
