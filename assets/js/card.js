@@ -48,9 +48,9 @@ export class Card {
     if (id !== this.wanted || !top || this.card.hidden) return;
     const lists = document.createElement("div");
     lists.className = "sd-lists";
-    const left = text(this.round.rule === "chain" ? "card_residual" : "card_left");
-    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", left], ["plain", text("card_plain")]]) {
-      if (top[name]?.length) lists.append(list(label, top[name], this.token));
+    const left = { chain: "card_residual", chosen: "card_left", drawn: "card_left" }[this.round.rule]; // typical leaves p as it is
+    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", left && text(left)], ["plain", text("card_plain")]]) {
+      if (label && top[name]?.length) lists.append(list(label, top[name], this.token));
     }
     this.card.querySelector(".sd-lists")?.remove();
     this.card.append(lists);
