@@ -122,12 +122,23 @@ def test_a_token_pointed_at_twice_in_a_row_tells_its_lists_both_times(scripted, 
 
 def test_text_that_moves_below_a_resting_pointer_is_not_pointed_at(scripted, visit):
     visitor = ran(scripted, visit)
-    visitor.page.hover(f"{TOKENS}.accepted >> nth=2")
-    expect(visitor.page.locator("#sd-card")).to_be_visible()
-    visitor.page.evaluate("document.querySelector('.sd-speculative .sd-text').scrollTop = 1e6")
-    expect(visitor.page.locator("#sd-card")).to_be_hidden()
-    visitor.page.wait_for_timeout(300)
-    expect(visitor.page.locator("#sd-card")).to_be_hidden()
+    page, card = visitor.page, visitor.page.locator("#sd-card")
+    page.evaluate("document.querySelector('.sd-speculative .sd-text').scrollTop = 0")
+    box = page.locator(f"{TOKENS}.rejected >> nth=3").bounding_box()
+    at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+    page.mouse.move(*at)
+    expect(card).to_be_visible()
+    below = "([x, y]) => document.elementFromPoint(x, y).closest('.tok')"
+    before = page.evaluate_handle(below, at)
+    page.evaluate("document.querySelector('.sd-speculative .sd-text').scrollTop = 52")
+    assert page.evaluate(f"([at, before]) => ![null, before].includes(({below})(at))", [at, before])
+    expect(card).to_be_hidden()
+    page.wait_for_timeout(500)
+    expect(card).to_be_hidden()
+    page.mouse.move(at[0] + 2, at[1])
+    page.mouse.move(1, 1)
+    page.mouse.move(*at)
+    expect(card).to_be_visible()
 
 
 # --- By keyboard and by ear ---
