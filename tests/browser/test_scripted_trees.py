@@ -117,7 +117,7 @@ def test_the_tree_follows_the_run_until_a_visitor_steps_back(scripted, visit):
     visitor.run()
     visitor.page.wait_for_function("specdemo.page.tree.ghost?.n > 3")
     visitor.page.wait_for_selector(f"{NODES} .tok.ghost")
-    assert "being verified" in visitor.page.inner_text(TITLE)
+    visitor.page.wait_for_function("document.getElementById('sd-tree-title').textContent.includes('being verified')")
     visitor.page.wait_for_selector(f"{NODES} .tok:is(.resampled, .bonus)")
     visitor.page.click('[data-step="-1"]')
     shown = visitor.page.inner_text(TITLE)
