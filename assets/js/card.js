@@ -1,10 +1,9 @@
 // Pointing at a token (or walking to it with the arrow keys) lights up its round everywhere and shows what decided over
 // it. A click, a tap or Enter keeps the card; Escape or a click elsewhere closes it.
 
-import { probability } from "./format.js";
 import { named } from "./names.js";
 import { inSight, placeBeside } from "./place.js";
-import { figures, reason } from "./rule.js";
+import { figures, reason, writer } from "./rule.js";
 import { spell, untranslated } from "./tokens.js";
 import { text } from "./words.js";
 
@@ -12,11 +11,12 @@ const LIST_DELAY = 120; // milliseconds of pointing before the server is asked f
 const TOKEN = ".tok[data-key]";
 
 export class Card {
-  // lookup(key) gives a round; ask(question) sends one to the server, answered through lists().
+  // lookup(key) gives a round; ask(question) sends one to the server and gives its id, which the answer to lists() bears.
   constructor(root, card, lookup, ask) {
     Object.assign(this, { root, card, lookup, ask, anchor: null, pinned: false });
     document.body.append(card); // above everything, outside any scrolling box
-    root.addEventListener("pointerover", ({ target }) => this.pinned || this.#point(target));
+    root.addEventListener("pointerover", (event) => this.#over(event));
+    document.addEventListener("pointermove", ({ clientX, clientY }) => (this.pointer = [clientX, clientY]));
     // A finger leaves as soon as it is lifted; its card stays until the next touch.
     root.addEventListener("pointerout", (event) => event.pointerType !== "touch" && this.#leave(event));
     root.addEventListener("focusin", ({ target }) => this.#focus(target));
@@ -48,12 +48,19 @@ export class Card {
     if (id !== this.wanted || !top || this.card.hidden) return;
     const lists = document.createElement("div");
     lists.className = "sd-lists";
-    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", this.leftOver], ["plain", text("card_plain")]]) {
-      if (top[name]?.length) lists.append(list(label, top[name]));
+    const left = { chain: "card_residual", chosen: "card_left", drawn: "card_left" }[this.round.rule]; // typical leaves p as it is
+    for (const [name, label] of [["p", "p"], ["q", "q"], ["residual", left && text(left)], ["plain", text("card_plain")]]) {
+      if (label && top[name]?.length) lists.append(list(label, top[name], this.token));
     }
     this.card.querySelector(".sd-lists")?.remove();
     this.card.append(lists);
     this.#place();
+  }
+
+  // Text that scrolls, or a card that closes, puts something else under a pointer that rests: that is no pointing at it.
+  #over({ target, pointerType, clientX, clientY }) {
+    const rests = pointerType === "mouse" && clientX === this.pointer?.[0] && clientY === this.pointer[1];
+    if (!this.pinned && !rests) this.#point(target);
   }
 
   #point(target) {
@@ -121,14 +128,13 @@ export class Card {
     this.anchor = span;
     span.setAttribute("aria-describedby", this.card.id);
     if (!span.hasAttribute("tabindex")) span.tabIndex = -1; // a click takes the focus there, and Escape gives it back
-    this.leftOver = text(round.rule === "chain" ? "card_residual" : "card_left");
+    Object.assign(this, { token, round });
     this.card.replaceChildren(title(token, round), verdict(token, round), facts(token, round));
     this.card.hidden = false;
     this.#keep(false);
     this.#place();
-    this.wanted = `${round.key}-${index}`;
-    const question = { ask: "token", id: this.wanted, lane: round.lane, round: round.n, index };
-    this.timer = setTimeout(() => this.ask(question), LIST_DELAY);
+    const question = { ask: "token", lane: round.lane, round: round.n, index };
+    this.timer = setTimeout(() => (this.wanted = this.ask(question)), LIST_DELAY);
   }
 
   // Its token is scrolled, or the window has another size: the card goes along as long as the token is in sight.
@@ -175,13 +181,16 @@ function facts(token, round) {
   return element;
 }
 
-function list(label, candidates) {
+// The most probable tokens; the one that the card is about stands out among them.
+function list(label, candidates, token) {
+  const write = writer(token);
   const element = document.createElement("ol");
   element.dataset.label = label;
-  for (const { text: piece, prob } of candidates) {
+  for (const { id, text: piece, prob } of candidates) {
     const item = document.createElement("li");
+    item.classList.toggle("own", id === token.id);
     item.style.setProperty("--prob", prob);
-    item.append(spell(untranslated(document.createElement("code")), piece || "∅"), probability(prob));
+    item.append(spell(untranslated(document.createElement("code")), piece || "∅"), write(prob));
     element.append(item);
   }
   return element;

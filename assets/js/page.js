@@ -88,7 +88,13 @@ async function follow() {
   }
 }
 
-const ask = (question) => send("ask", { ...question, run: run.shown });
+// The question's id, which its answer bears. No two are alike, since Gradio passes on only what differs.
+let questions = 0;
+function ask(question) {
+  questions += 1;
+  send("ask", { ...question, id: questions, run: run.shown });
+  return questions;
+}
 
 // This script may arrive later than the first value, which is not told again.
 function listen({ props, watch }, hear) {

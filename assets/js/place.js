@@ -1,25 +1,19 @@
-// Where a card stands: above or below the line of what it explains, never over it, inside the window, and not over the
-// things that are to stay seen where there is any other place.
+// Where a card stands: above or below the line of what it explains, never over it, inside the window, and off the things
+// that are to stay seen. Where it does not fit it is cut to the largest free place, and scrolls.
 
 const GAP = 8; // pixels around a card
-const ENOUGH = 330; // a card's usual height: where there is so much room below, it hangs there and grows without moving
-const LEAST = 160; // a side with less room than that is none
+const ENOUGH = 300; // a card's usual height: where there is so much room, it grows without moving
 
 export function placeBeside(card, anchor, seen) {
   const at = anchor.getBoundingClientRect(); // of a token that is broken over lines, all of them
-  const rooms = { below: innerHeight - at.bottom - 2 * GAP, above: at.top - 2 * GAP };
-  const first = rooms.below >= Math.min(ENOUGH, rooms.above) ? "below" : "above";
-  const sides = [first, first === "below" ? "above" : "below"].filter((side, index) => !index || rooms[side] >= LEAST);
   card.style.maxHeight = "none";
   const { width, height } = card.getBoundingClientRect();
-  const places = sides.flatMap((side) => lefts(at, width, seen).map((left) => ({ side, left })));
-  const free = places.find((place) => {
-    const tall = Math.min(Math.max(height, ENOUGH), rooms[place.side]);
-    const top = place.side === "below" ? at.bottom + GAP : at.top - GAP - tall;
-    return !seen.some((box) => overlap(box, { left: place.left, right: place.left + width, top, bottom: top + tall }));
-  });
-  const { side, left } = free ?? places[0];
-  card.style.maxHeight = `${rooms[side]}px`;
+  const places = ["below", "above"].flatMap((side) =>
+    lefts(at, width, seen).map((left) => ({ side, left, room: room[side](at, seen.filter((box) => box.left < left + width && left < box.right)) })),
+  );
+  const fitting = places.find((place) => place.room >= Math.max(height, ENOUGH));
+  const { side, left, room: most } = fitting ?? places.reduce((one, other) => (other.room > one.room ? other : one));
+  card.style.maxHeight = `${most}px`;
   card.style.left = `${left}px`;
   card.style.top = side === "below" ? `${at.bottom + GAP}px` : "auto";
   card.style.bottom = side === "below" ? "auto" : `${innerHeight - at.top + GAP}px`;
@@ -31,7 +25,11 @@ function lefts(at, width, seen) {
   return wanted.map((left) => Math.max(GAP, Math.min(left, innerWidth - width - GAP)));
 }
 
-const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+// How high a card may be on either side, before it meets the window's end or one of the boxes in its way.
+const room = {
+  below: (at, inWay) => Math.min(innerHeight, ...inWay.map((box) => box.top).filter((top) => top >= at.top)) - at.bottom - 2 * GAP,
+  above: (at, inWay) => at.top - Math.max(0, ...inWay.map((box) => box.bottom).filter((bottom) => bottom <= at.bottom)) - 2 * GAP,
+};
 
 // Whether it is in sight, in the window and in the box that scrolls it.
 export function inSight(anchor, box) {

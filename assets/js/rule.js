@@ -29,22 +29,25 @@ function sentence(outcome, rule) {
   return `${rule}_${outcome === "cut" ? "accepted" : outcome}`;
 }
 
-// The test itself: u against the acceptance probability or, of typical acceptance, p against its threshold.
-export function comparison({ p, u, accept, threshold }) {
-  const compared = (name, one, sign, other) => {
-    const digits = digitsFor(one, other);
-    return `${name} ${probability(one, digits)} ${sign} ${probability(other, digits)}`;
-  };
-  if (threshold != null) return compared("p", p, p > threshold ? ">" : "≤", threshold);
-  return u == null || accept == null ? null : compared("u", u, u < accept ? "<" : "≥", accept);
+// Writes a probability in what is said of one token: all of them have the same digits, as many as it takes to see on
+// which side the test fell.
+export function writer({ p, accept, u, threshold }) {
+  const digits = threshold == null ? digitsFor(u, accept) : digitsFor(p, threshold);
+  return (value) => probability(value, digits);
 }
 
-// The numbers that went into the decision, as [name, written] in the order of the rule. Those of one token have the same
-// digits, as many as u needs to be seen on its side.
-export function figures(token, { rule }) {
+// The test itself: u against the acceptance probability or, of typical acceptance, p against its threshold.
+export function comparison(token) {
+  const { p, u, accept, threshold } = token;
+  const write = writer(token);
+  if (threshold != null) return `p ${write(p)} ${p > threshold ? ">" : "≤"} ${write(threshold)}`;
+  return u == null || accept == null ? null : `u ${write(u)} ${u < accept ? "<" : "≥"} ${write(accept)}`;
+}
+
+// The numbers that went into the decision, as [name, written] in the order of the rule.
+export function figures(token, { rule, tokens }) {
   const { p, q, accept, u, tv, chance, threshold } = token;
-  const digits = rule === "typical" ? digitsFor(p, threshold) : digitsFor(u, accept);
-  const write = (value) => probability(value, digits);
+  const write = writer(token);
   const tested = accept != null;
   const drawn = rule === "chain" || rule === "drawn";
   const rows = [["p", p, write]];
@@ -52,10 +55,16 @@ export function figures(token, { rule }) {
   // Below 1 this is the acceptance probability, to the last digit.
   if (rule === "chain" && tested) rows.push(["p/q", accept < 1 ? accept : Math.max(1, p / q), quotient(write)]);
   if (rule === "chain") rows.push(["min(1, p/q)", accept, write]);
-  if (rule === "drawn") rows.push(["r", accept < 1 ? accept * q : null, write], ["min(1, r/q)", accept, write]);
-  if (rule === "chosen") rows.push(["r", accept, write]);
+  if (rule === "drawn") rows.push(["r", tested && accept < 1 ? accept * q : null, write], ["min(1, r/q)", accept, write]);
+  if (rule === "chosen") rows.push(["r", token.outcome === "resampled" ? withoutRefused(token, tokens) : accept, write]);
   rows.push([text("card_u"), u, write], [text("card_threshold"), threshold, write]);
   if (rule === "chain") rows.push(["1 − TV", tv == null ? null : 1 - tv, write]);
   rows.push([text("card_chance"), chance, write]);
   return rows.filter(([, value]) => value != null).map(([name, value, write]) => [name, write(value)]);
+}
+
+// A token's share of what its refused siblings left of p: those stand where it stands.
+function withoutRefused({ p, position }, tokens) {
+  const refused = tokens.filter((token) => token.outcome === "rejected" && token.position === position);
+  return Math.min(1, p / (1 - refused.reduce((sum, token) => sum + token.p, 0)));
 }

@@ -67,7 +67,7 @@ export function visible(text) {
   return /^[\p{Cc}\p{Cf}]+$/u.test(signs) ? Array.from(signs, unseen).join(" ") : signs;
 }
 
-// The same as nodes: blanks stay blanks, with a dot painted on each (see lanes.css).
+// The same as nodes: blanks stay blanks, with a dot painted on each (see tokens.css).
 export function spell(element, text) {
   element.append(...dotted(visible(text)));
   return element;
@@ -90,7 +90,7 @@ export function untranslated(element, as = true) {
 }
 
 // Text only ever goes in through textContent or text nodes: what a model writes is never markup. In a lane the spans of
-// kept tokens are looks alone (see lanes.css): their letters join and cluster as in one text.
+// kept tokens are looks alone (see tokens.css): their letters join and cluster as in one text.
 export function tokenSpan(token, key, index, { chip = false } = {}) {
   const span = document.createElement("span");
   const dropped = DROPPED.has(token.outcome);

@@ -10,8 +10,8 @@ import { spoken } from "./names.js";
 import { fate, noDraft, text } from "./words.js";
 
 const LEFT = 14; // pixels before the first column
-const COLUMN = 116; // from one depth to the next, at least; where there is room, a tree of depth 8 fills it
-const DEEPEST = 10; // columns of such a tree, the text's last token and the target's own included
+const COLUMN = 116; // from one depth to the next, at least; where there is room, the lane's deepest tree fills it
+const FEWEST = 5; // columns that there is always room for, the text's last token and the target's own included
 const BEND = 26; // of a column, these pixels belong to the edges
 const ROW = { least: 22, most: 72, facts: 40, test: 56 }; // from these heights on there is room for p and q, for u too
 const OFF_PATH = new Set(["rejected", "discarded", "ghost"]);
@@ -114,10 +114,13 @@ export class TreeView {
 
   #picture(round, before) {
     const height = this.view.clientHeight;
-    const { nodes, edges, rows, columns } = arrange(round, before);
+    const { nodes, edges, rows } = arrange(round, before);
+    const columns = columnsOf(round);
     const row = Math.max(ROW.least, Math.min(ROW.most, (height - 8) / rows));
     const top = Math.max(4, (height - rows * row) / 2);
-    const column = Math.max(COLUMN, (this.view.clientWidth - LEFT) / DEEPEST);
+    // As many as the deepest round so far has: columns that followed each round's depth would jump.
+    const most = this.rounds.reduce((most, round) => Math.max(most, columnsOf(round)), Math.max(FEWEST, columns));
+    const column = Math.max(COLUMN, (this.view.clientWidth - LEFT) / most);
     const x = (place) => LEFT + place.column * column;
     const y = (place) => top + (place.row + 0.5) * row;
 
@@ -127,7 +130,6 @@ export class TreeView {
     picture.setAttribute("role", "list");
     picture.setAttribute("aria-label", headline(round));
     picture.style.width = `${LEFT + columns * column}px`;
-    picture.style.setProperty("--widest", `${column - BEND}px`);
     picture.style.height = `${Math.max(height, 8 + rows * row)}px`;
     const lines = document.createElementNS(SVG, "svg");
     lines.setAttribute("aria-hidden", "true");
@@ -140,7 +142,11 @@ export class TreeView {
       lines.append(line);
     }
     picture.append(lines);
-    for (const node of nodes) picture.append(spot(node, round, x(node), y(node), row));
+    for (const node of nodes) {
+      const place = spot(node, round, x(node), y(node), row);
+      place.style.setProperty("--widest", `${column * reach(node, nodes, columns) - BEND}px`);
+      picture.append(place);
+    }
     return picture;
   }
 }
@@ -172,7 +178,17 @@ function arrange(round, before) {
     .filter((node) => node.above)
     .map((node) => ({ from: node.above, to: node, kind: node.token.outcome }))
     .sort((a, b) => OFF_PATH.has(b.kind) - OFF_PATH.has(a.kind));
-  return { nodes, edges, rows: fullest + 1, columns: 1 + Math.max(0, ...nodes.map((node) => node.column)) };
+  return { nodes, edges, rows: fullest + 1 };
+}
+
+// The text's last token, the drafts by depth, and the target's own token.
+const columnsOf = ({ parents, depth, draftedCount }) => 2 + (parents ? depth : draftedCount);
+
+// Columns that a node's label may take: its own and, where no edge leaves it, those up to the next node of its row.
+function reach(node, nodes, columns) {
+  if (nodes.some((other) => other.above === node)) return 1;
+  const behind = nodes.filter((other) => other.row === node.row && other.column > node.column);
+  return Math.min(columns, ...behind.map((other) => other.column)) - node.column;
 }
 
 // The target's own token stands behind the last accepted draft, below those that were refused there, or in the nearest
@@ -210,14 +226,14 @@ function spot(node, round, x, y, room) {
   const mark = span.querySelector(".mark");
   if (mark && OFF_PATH.has(token.outcome)) place.append(mark);
   place.setAttribute("aria-label", label(node));
-  if (room >= ROW.facts) place.append(facts(token, round.rule, room >= ROW.test));
+  if (room >= ROW.facts) place.append(facts(token, round, room >= ROW.test));
   return place;
 }
 
 // What decided over a token, as far as there is room: its probabilities, and u against what it had to stay below.
-function facts(token, rule, withTest) {
+function facts(token, round, withTest) {
   const element = document.createElement("small");
-  const known = Object.fromEntries(figures(token, { rule }));
+  const known = Object.fromEntries(figures(token, round));
   const lines = [["p", "q"].flatMap((name) => (name in known ? `${name} ${known[name]}` : [])).join("  ")];
   if (withTest) lines.push(comparison(token) ?? "");
   element.textContent = lines.join("\n");

@@ -12,9 +12,10 @@ from gradio.components import Component
 
 from specdemo.settings import BEST, MAX_GAMMA, Settings
 from specdemo.ui import markup
-from specdemo.ui.copy import ACCEPTANCES, DEFAULT_EXAMPLE, EXAMPLES, LABELS, MODES
+from specdemo.ui.examples import DEFAULT_EXAMPLE, EXAMPLES
 from specdemo.ui.host import Host, PairInfo
 from specdemo.ui.japanese import both
+from specdemo.ui.labels import ACCEPTANCES, LABELS, MODES
 
 FIELDS = (
     "prompt",

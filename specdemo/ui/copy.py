@@ -1,8 +1,6 @@
-"""Every text of the page, in English and Japanese."""
+"""Every text of the page, in English and Japanese; those of its controls are in labels.py."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 TEXTS: dict[str, dict[str, str]] = {
     "en": {
@@ -170,7 +168,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "rule_chosen_accepted": "u is below r, its share of what its elder siblings left of p",
         "rule_chosen_rejected": "u is not below r, its share of what its elder siblings left of p; it is struck out, "
         "and the rest renormalised",
-        "rule_chosen_resampled": "drawn from p without the refused siblings, renormalised",
+        "rule_chosen_resampled": "drawn from r, which is p without the refused siblings, renormalised",
         "rule_drawn_accepted": "u is below min(1, r/q), r being what its elder siblings left of p",
         "rule_drawn_rejected": "u is not below min(1, r/q), r being what its elder siblings left of p; what it leaves "
         "is norm(max(0, r − q))",
@@ -356,7 +354,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "rule_tree_discarded": "本体が別の道を選んだため未検証",
         "rule_chosen_accepted": "u が r 未満。r は先の兄弟が残した p での確率",
         "rule_chosen_rejected": "u が r 以上。r は先の兄弟が残した p での確率。これを除き、残りを正規化",
-        "rule_chosen_resampled": "拒否された兄弟を除いて正規化した p から抽選",
+        "rule_chosen_resampled": "r（拒否された兄弟を除いて正規化した p）から抽選",
         "rule_drawn_accepted": "u が min(1, r/q) 未満。r は先の兄弟が残した p",
         "rule_drawn_rejected": "u が min(1, r/q) 以上。r は先の兄弟が残した p。次に残るのは norm(max(0, r − q))",
         "rule_drawn_resampled": "拒否された兄弟が残した p（順に norm(max(0, r − q))）から抽選",
@@ -380,125 +378,6 @@ TEXTS: dict[str, dict[str, str]] = {
         "why_too_early": "下書きの元になる本体の状態がまだなかった",
     },
 }
-
-# Texts of Gradio's own components, which the language switch finds by what they say.
-# Those within a sentence of Gradio's (its name for a control) are put in the place of {}.
-LABELS: dict[str, dict[str, str]] = {
-    "en": {
-        "examples": "Examples",
-        "prompt": "Prompt",
-        "pair": "Model pair",
-        "drafter": "Drafter",
-        "rival": "Third lane",
-        "rival_none": "none",
-        "drafter_best": "Best of the pair",
-        "gamma": "Lookahead γ",
-        "depth": "Tree depth",
-        "nodes": "Tree nodes",
-        "acceptance": "Acceptance",
-        "acceptance_exact": "exact",
-        "acceptance_typical": "typical (trees; changes the output distribution)",
-        "auto_gamma": "Choose γ, tree size live",
-        "confidence": "Stop drafting below",
-        "temperature": "Temperature",
-        "max_tokens": "Max tokens",
-        "mode": "Lanes",
-        "mode_race": "Side by side",
-        "mode_baseline": "Baseline only",
-        "mode_speculative": "Speculative only",
-        "chat": "Chat template",
-        "top_k": "Top-k (0 = off)",
-        "top_p": "Top-p (1 = off)",
-        "min_p": "Min-p (0 = off)",
-        "seed": "Seed",
-        "more": "Sampling and more",
-        "run": "Run",
-        "stop": "Stop",
-        "clear": "Clear",
-        "example_question": "Question",
-        "example_code": "Code",
-        "example_summary": "Summary",
-        "example_translate": "Translate",
-        "example_maths": "Maths",
-        "example_story": "Story",
-        "number_of": "number input for {}",
-        "slider_of": "range slider for {}",
-        "reset": "Reset to default value",
-    },
-    "ja": {
-        "examples": "例",
-        "prompt": "プロンプト",
-        "pair": "モデルの組",
-        "drafter": "下書き方式",
-        "rival": "第 3 レーン",
-        "rival_none": "なし",
-        "drafter_best": "この組で最速のもの",
-        "gamma": "先読み γ",
-        "depth": "木の深さ",
-        "nodes": "木のノード数",
-        "acceptance": "採択の規則",
-        "acceptance_exact": "厳密",
-        "acceptance_typical": "typical（木のみ。出力分布が変わる）",
-        "auto_gamma": "γ と木の大きさを自動で選ぶ",
-        "confidence": "下書きを止める確率",
-        "temperature": "温度",
-        "max_tokens": "最大トークン",
-        "mode": "レーン",
-        "mode_race": "並べて比較",
-        "mode_baseline": "ベースラインのみ",
-        "mode_speculative": "投機的のみ",
-        "chat": "チャット形式",
-        "top_k": "Top-k（0 = なし）",
-        "top_p": "Top-p（1 = なし）",
-        "min_p": "Min-p（0 = なし）",
-        "seed": "シード",
-        "more": "抽選の設定など",
-        "run": "実行",
-        "stop": "停止",
-        "clear": "消去",
-        "example_question": "質問",
-        "example_code": "コード",
-        "example_summary": "要約",
-        "example_translate": "翻訳",
-        "example_maths": "数学",
-        "example_story": "物語",
-        "number_of": "{}（数値）",
-        "slider_of": "{}（スライダー）",
-        "reset": "既定値に戻す",
-    },
-}
-
-MODES = ("race", "baseline", "speculative")
-ACCEPTANCES = ("exact", "typical")
-
-
-@dataclass(frozen=True)
-class Example:
-    """A prompt; `chat` False continues the text as it stands."""
-
-    prompt: str
-    chat: bool = True
-
-
-EXAMPLES = {
-    "question": Example("Why is the sky blue? Explain it to a curious ten-year-old."),
-    "code": Example(
-        'def is_palindrome(text):\n    """Return True if text reads the same backwards."""\n',
-        chat=False,
-    ),
-    "summary": Example(
-        "Summarise in two sentences:\n\nThe Antikythera mechanism is an ancient Greek hand-powered model of the solar "
-        "system. It was used to predict astronomical positions and eclipses decades in advance. It was found in 1901 "
-        "among wreckage off the coast of the island of Antikythera, and its fragments show more than thirty bronze "
-        "gears. Nothing as complex is known from the next thousand years.",
-    ),
-    "translate": Example("Translate into French: Good morning, where can I find a train to the coast?"),
-    "maths": Example(
-        "Solve the equation 4x + 6 = 30 and check the answer.",
-    ),
-    "story": Example("Tell a short story about a lighthouse keeper who finds a message in a bottle."),
-}
-DEFAULT_EXAMPLE = "maths"
 
 
 def span(key: str, tag: str = "span", **attributes: str) -> str:

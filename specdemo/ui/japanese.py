@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from specdemo.ui.copy import LABELS
+from specdemo.ui.labels import LABELS
 
 CATALOGUE: dict[str, str] = {
     # Loading

@@ -111,6 +111,80 @@ def test_a_kept_card_goes_along_when_its_token_is_scrolled(scripted, visit):
     assert lie["inside"]
 
 
+def test_a_token_pointed_at_twice_in_a_row_tells_its_lists_both_times(scripted, visit):
+    visitor = ran(scripted, visit)
+    for _ in range(2):
+        visitor.page.hover(f"{TOKENS}.rejected >> nth=1")
+        visitor.page.wait_for_selector("#sd-card .sd-lists li")
+        visitor.page.mouse.move(1, 1)
+        expect(visitor.page.locator("#sd-card")).to_be_hidden()
+
+
+def test_text_that_moves_below_a_resting_pointer_is_not_pointed_at(scripted, visit):
+    visitor = ran(scripted, visit)
+    page, card = visitor.page, visitor.page.locator("#sd-card")
+    page.evaluate("document.querySelector('.sd-speculative .sd-text').scrollTop = 0")
+    box = page.locator(f"{TOKENS}.rejected >> nth=3").bounding_box()
+    at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+    page.mouse.move(*at)
+    expect(card).to_be_visible()
+    below = "([x, y]) => document.elementFromPoint(x, y).closest('.tok')"
+    before = page.evaluate_handle(below, at)
+    page.evaluate("document.querySelector('.sd-speculative .sd-text').scrollTop = 52")
+    assert page.evaluate(f"([at, before]) => ![null, before].includes(({below})(at))", [at, before])
+    expect(card).to_be_hidden()
+    page.wait_for_timeout(500)
+    expect(card).to_be_hidden()
+    page.mouse.move(at[0] + 2, at[1])
+    page.mouse.move(1, 1)
+    page.mouse.move(*at)
+    expect(card).to_be_visible()
+
+
+# --- By keyboard and by ear ---
+
+
+def test_a_token_in_focus_has_a_role_a_name_and_the_card_as_its_description(scripted, visit):
+    visitor = ran(scripted, visit)
+    page = visitor.page
+    for box, key in ((".sd-speculative .sd-text", "ArrowRight"), ("#sd-tree-view", "ArrowDown")):
+        page.focus(box)
+        page.keyboard.press(key)
+        token = page.locator(f"{box} .tok:focus")
+        outcome = token.evaluate(
+            "(token) => specdemo.page.rounds.get(token.dataset.key).tokens[token.dataset.index].outcome"
+        )
+        expect(token).to_have_role("button")
+        expect(token).to_have_accessible_name(re.compile(f".+: {outcome}"))
+        expect(token).to_have_accessible_description(re.compile(f"round .* position .* {outcome}: .* p "))
+        page.keyboard.press(key)
+        before = page.locator(f'{box} .tok[tabindex="-1"]').first
+        assert before.get_attribute("role") is None
+        assert page.locator(f'{box} .tok[tabindex="0"]').count() == 1  # one stop of the Tab key
+        assert page.get_attribute(box, "tabindex") == "-1"
+        page.keyboard.press("Enter")
+        expect(page.locator("#sd-card.pinned")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.locator("#sd-card")).to_be_hidden()
+
+
+def test_rounds_are_reached_and_opened_by_keyboard(scripted, visit):
+    visitor = ran(scripted, visit)
+    page = visitor.page
+    page.focus("#sd-rows")
+    for n in (0, 1, 2):
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate(f"document.activeElement.closest('.sd-round').matches(':nth-child({n + 1})')")
+    focused = page.locator("#sd-rows .sd-round-n:focus")
+    expect(focused).to_have_role("button")
+    expect(focused).to_have_accessible_name(re.compile("^round [0-9]+ · "))
+    assert page.locator('#sd-rows .sd-round-n[tabindex="0"]').count() == 1
+    number = focused.inner_text()
+    page.keyboard.press("Enter")
+    assert page.inner_text("#sd-tree-title").startswith(f"round {number} ")
+    assert page.locator("#sd-rows .sd-round.marked .sd-round-n").inner_text() == number
+
+
 # --- The rule that was applied ---
 
 RULES = {
@@ -122,7 +196,7 @@ RULES = {
     "?drafter=tree": {
         "accepted": ("u is below r", {"p", "r", "u (drawn)", "drafter's estimate"}),
         "rejected": ("struck out", {"p", "r", "u (drawn)", "drafter's estimate"}),
-        "resampled": ("without the refused siblings", {"p"}),
+        "resampled": ("without the refused siblings", {"p", "r"}),
     },
     "?drafter=drawn": {
         "accepted": ("min(1, r/q)", {"p", "q", "r", "min(1, r/q)", "u (drawn)"}),
@@ -171,7 +245,7 @@ def test_two_numbers_that_differ_are_never_written_alike(scripted, visit):
         """async () => {
             const {figures, comparison} = await import(new URL('./specdemo/js/rule.js', document.baseURI).href);
             const token = {p: 0.40505, q: 0.5, accept: 0.8101, u: 0.81012, tv: 0.1, outcome: 'rejected'};
-            return [comparison(token), Object.fromEntries(figures(token, {rule: 'chain'}))];
+            return [comparison(token), Object.fromEntries(figures(token, {rule: 'chain', tokens: [token]}))];
         }"""
     )
     assert written[0] == "u 0.81012 ≥ 0.81010"

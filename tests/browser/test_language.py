@@ -11,8 +11,9 @@ import pytest
 from specdemo.errors import UserError
 from specdemo.events import RaceEvent
 from specdemo.settings import Settings
-from specdemo.ui.copy import LABELS, TEXTS
+from specdemo.ui.copy import TEXTS
 from specdemo.ui.host import Status
+from specdemo.ui.labels import LABELS
 from tests.browser.conftest import Visitor
 
 pytestmark = pytest.mark.browser

@@ -222,7 +222,8 @@ class FakeHost:
                 drafts.append(Token(id=7, text=" lost", outcome="discarded", position=where, q=0.2))
         outcome = "plain" if not wanted else "bonus" if accepted == wanted else "resampled"
         where = start + accepted
-        return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.5)
+        top = self._top(9, script[where], 0.2, None, outcome)
+        return drafts, Token(id=9, text=script[where], outcome=outcome, position=where, p=0.2, top=top)
 
     def _tree(self, chain: list[Token], rule: str, rng: random.Random) -> tuple[list[Token], list[int]]:
         """A tree in which the target goes the way of a chain: elder siblings of what it accepted were refused, younger
@@ -267,7 +268,7 @@ class FakeHost:
             accept=accept,
             u=self._uniform(accept, outcome, rng),
             tv=0.25,
-            top=self._top(text, p, q, outcome),
+            top=self._top(1, text, p, q, outcome),
         )
 
     def _node(self, text: str, outcome: str, position: int, rule: str, left: float, rng: random.Random) -> Token:
@@ -275,27 +276,28 @@ class FakeHost:
         p = rng.uniform(0.1, 0.25) if outcome != "rejected" or rule != "typical" else rng.uniform(0.01, 0.08)
         q = rng.uniform(0.2, 0.9) if rule == "drawn" else 1.0
         node = {"text": text, "outcome": outcome, "position": position, "id": 1, "p": p, "q": q}
+        top = self._top(1, text, p, q if rule == "drawn" else None, outcome)
         if rule == "typical":
-            return Token(**node, accept=float(outcome != "rejected"), tv=1 - p, chance=0.5, threshold=0.09)
+            return Token(**node, accept=float(outcome != "rejected"), tv=1 - p, chance=0.5, threshold=0.09, top=top)
         accept = min(1.0, p / left / q)
         return Token(
             **node,
+            top=top,
             accept=accept,
             u=self._uniform(accept, outcome, rng),
             tv=1 - p,
             chance=rng.random() if rule == "chosen" else None,
-            top=self._top(text, p, q if rule == "drawn" else None, outcome),
         )
 
     def _uniform(self, accept: float, outcome: str, rng: random.Random) -> float:
         return accept * rng.random() if outcome != "rejected" else accept + (1 - accept) * rng.random()
 
-    def _top(self, text: str, p: float, q: float | None, outcome: str) -> TopLists:
+    def _top(self, id: int, text: str, p: float, q: float | None, outcome: str) -> TopLists:
         """Lists as long as real ones, with blanks and long words in them; only a refused draft has a residual."""
 
         def ranked(prob: float | None) -> list[Candidate]:
-            texts = [] if prob is None else [text, *TOP_TEXTS]
-            return [Candidate(id=i, text=each, prob=(prob or 0) / (i + 1)) for i, each in enumerate(texts)]
+            candidates = [] if prob is None else [(id, text), *enumerate(TOP_TEXTS, 100)]
+            return [Candidate(id=id, text=each, prob=(prob or 0) / (i + 1)) for i, (id, each) in enumerate(candidates)]
 
         residual = ranked(0.3) if outcome == "rejected" else []
         return TopLists(p=ranked(p), q=ranked(q), residual=residual, plain=ranked(p / 2))

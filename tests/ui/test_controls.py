@@ -5,7 +5,9 @@ import sys
 
 from specdemo.ui import markup
 from specdemo.ui.controls import FIELDS, from_address
-from specdemo.ui.copy import EXAMPLES, LABELS, TEXTS
+from specdemo.ui.copy import TEXTS
+from specdemo.ui.examples import EXAMPLES
+from specdemo.ui.labels import LABELS
 from tests.ui.fake_host import FakeHost
 
 

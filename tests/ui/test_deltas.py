@@ -8,7 +8,7 @@ import pytest
 from specdemo.events import LaneEvent, Round
 from specdemo.settings import Settings
 from specdemo.ui.deltas import CODES, Encoder
-from tests.ui.fake_host import FakeHost
+from tests.ui.fake_host import SCRIPT, FakeHost, pieces
 
 KEPT = {CODES[outcome] for outcome in ("accepted", "resampled", "bonus", "plain")}
 
@@ -88,7 +88,7 @@ def test_a_rival_has_its_own_rounds_and_numbers_and_without_one_nothing_is_sent(
     assert with_rival[0]["start"]["rival"] == "prompt-lookup"
     numbers = with_rival[-1]["numbers"]
     assert numbers["rival"]["speedup"] > 1 < numbers["speculative"]["speedup"]
-    assert numbers["lead"]["common"] == numbers["rival"]["common"] == 152
+    assert numbers["lead"]["common"] == numbers["rival"]["common"] == len(pieces(SCRIPT))
     for settings in ({}, {"rival": "tree", "mode": "baseline"}):
         without = [delta for delta in deltas(events(host, **settings), 5) if delta]
         assert all(not {"rival", "lead"} & {*delta, *delta["numbers"]} for delta in without)
