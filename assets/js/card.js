@@ -111,6 +111,7 @@ export class Card {
   #keep(pinned) {
     this.pinned = pinned;
     this.card.classList.toggle("pinned", pinned);
+    this.card.tabIndex = pinned ? 0 : -1; // where a window is low it scrolls, by keys too
     const hint = this.card.querySelector(".sd-card-hint");
     if (hint) hint.textContent = text(pinned ? "card_close" : "card_keep");
   }

@@ -49,6 +49,7 @@ export function mountStage({ element, props }) {
     Object.values(page.lanes).forEach((lane) => lane.roving.release());
   });
   document.querySelector("#sd-prompt textarea").dir = "auto"; // Gradio offers one direction for all languages
+  groupExamples(document.getElementById("sd-examples"));
   document.addEventListener("click", onClick);
   const controls = document.getElementById("sd-controls");
   page.fold = new Fold(controls, shortly);
@@ -79,6 +80,15 @@ function shortly() {
   return [mode === "baseline" ? text("baseline") : drafts, sizes].join(" · ");
 }
 
+// Gradio makes of every example a group of its own, and so a stop of the Tab key, whenever it draws one anew.
+function groupExamples(element) {
+  element.role = "radiogroup";
+  element.ariaLabel = element.querySelector('[data-testid="block-info"]').textContent.trim();
+  const group = () => element.querySelectorAll(`input:not([name="${element.id}"])`).forEach((example) => (example.name = element.id));
+  new MutationObserver(group).observe(element, { subtree: true, attributeFilter: ["name"] });
+  group();
+}
+
 // Another link with a prompt, opened in this tab.
 async function follow() {
   try {
@@ -103,7 +113,7 @@ function listen({ props, watch }, hear) {
   tell();
 }
 
-export function mountFeed({ trigger, ...channel }) {
+export function mountFeed({ element, trigger, ...channel }) {
   send = trigger;
   early.splice(0).forEach((event) => send(...event));
   listen(channel, (value) => page.feed.receive(value));
@@ -261,10 +271,19 @@ function show() {
   const bar = page.stage.querySelector("#sd-status-bar");
   const loading = page.phase === "loading" ? run.details : !page.status.ready ? page.status : null;
   document.getElementById("sd-headline").textContent = said(page.status.headline);
-  page.stage.querySelector("#sd-status-text").textContent = run.sentence() ?? sentence(page.status);
+  announce(page.stage.querySelector("#sd-status-text"), run.sentence() ?? sentence(page.status));
   page.stage.querySelector("#sd-kept").textContent = run.kept.mark ? text(run.kept.mark) : "";
   bar.style.transform = `scaleX(${loading?.fraction ?? 0})`;
   bar.classList.toggle("unknown", Boolean(loading?.message) && loading.fraction == null);
+}
+
+// A screen reader hears every sentence once, an error at once; of how far something is it hears no more than that it is.
+function announce(line, told) {
+  if (line.textContent === told) return;
+  const wording = (sentence) => sentence.replace(/\d+/g, "");
+  const counts = page.phase !== "queued" && wording(told) === wording(line.textContent);
+  line.parentElement.ariaLive = counts ? "off" : page.phase === "error" ? "assertive" : "polite";
+  line.textContent = told;
 }
 
 function sentence({ error, ready, message }) {

@@ -13,7 +13,7 @@ const LEFT = 14; // pixels before the first column
 const COLUMN = 116; // from one depth to the next, at least; where there is room, the lane's deepest tree fills it
 const FEWEST = 5; // columns that there is always room for, the text's last token and the target's own included
 const BEND = 26; // of a column, these pixels belong to the edges
-const ROW = { least: 22, most: 72, facts: 40, test: 56 }; // from these heights on there is room for p and q, for u too
+const ROW = { least: matchMedia("(pointer: coarse)").matches ? 40 : 22, most: 72, facts: 40, test: 56 }; // from these heights on there is room for p and q, for u too
 const OFF_PATH = new Set(["rejected", "discarded", "ghost"]);
 const SVG = "http://www.w3.org/2000/svg";
 

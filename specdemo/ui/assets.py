@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 PREFIX = "/specdemo"
-STYLES = ("base", "controls", "lanes", "tokens", "tree", "details", "screen", "narrow")
+STYLES = ("base", "controls", "lanes", "tokens", "tree", "details", "screen", "narrow", "touch", "focus")
 
 
 class _Revalidated(StaticFiles):
