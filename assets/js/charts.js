@@ -171,7 +171,7 @@ export class Charts {
     const line = (rates, name, options) => ({ ...series(...thinned(rates), rate), name, mode: "lines", line: { width: 2.5, ...options } });
     return {
       data: [
-        line(baseline, text("baseline"), { color: colour("muted") }),
+        line(baseline, text("baseline"), { color: colour("muted"), dash: "dot" }),
         line(speculative, text("speculative"), { color: colour("accepted") }),
         ...(this.#hasRival() ? [line(rival, text("rival"), { color: colour("rival"), dash: "dashdot" })] : []),
       ],
