@@ -35,5 +35,6 @@ export class Fold {
 // What was asked for by Run comes into view, where the window does not show it all.
 export function bringIntoView(stage, last) {
   const { top } = stage.getBoundingClientRect();
-  if (top < 0 || last.getBoundingClientRect().bottom > innerHeight) stage.scrollIntoView({ block: "start" });
+  const { scrollMarginTop } = getComputedStyle(stage); // the row of the controls stays there
+  if (top < parseFloat(scrollMarginTop) || last.getBoundingClientRect().bottom > innerHeight) stage.scrollIntoView({ block: "start" });
 }

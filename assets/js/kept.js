@@ -37,9 +37,10 @@ export class Kept {
   }
 
   save() {
-    const kept = JSON.stringify({ whole: this.whole, prompt: promptBox()?.value });
+    const from = location.href; // a step back may lead to another link, which has nothing to do with this run
+    const kept = JSON.stringify({ from, whole: this.whole, prompt: promptBox()?.value });
     try {
-      sessionStorage.setItem(KEY, kept.length < MOST ? kept : JSON.stringify({ tooLong: true }));
+      sessionStorage.setItem(KEY, kept.length < MOST ? kept : JSON.stringify({ from, tooLong: true }));
     } catch {
       // Storage is forbidden or full.
     }
@@ -47,7 +48,7 @@ export class Kept {
 
   // What was there before a reload, marked as such; null where nothing was, or where a link was followed instead.
   load() {
-    const { whole = {}, tooLong } = fromBefore();
+    const { whole = {}, tooLong } = before;
     const lanes = LANES.filter((lane) => whole[lane]);
     this.whole = whole;
     this.mark = tooLong ? "kept_not" : !this.wrote ? null : whole.over ? "kept" : "kept_cut";
@@ -61,7 +62,7 @@ export class Kept {
 
 // A typed prompt is in the address, unless it is long or was typed while the server was away.
 export function retypePrompt() {
-  retype(fromBefore().prompt);
+  retype(before.prompt);
 }
 
 // Puts a prompt into its box as a hand would, which Gradio hears.
@@ -74,12 +75,15 @@ export function retype(prompt) {
 
 const promptBox = () => document.querySelector("#sd-prompt textarea");
 
-function fromBefore() {
+function readBefore() {
   const way = performance.getEntriesByType("navigation")[0]?.type;
   if (way !== "reload" && way !== "back_forward") return {};
   try {
-    return JSON.parse(sessionStorage.getItem(KEY)) ?? {};
+    const kept = JSON.parse(sessionStorage.getItem(KEY));
+    return kept?.from === location.href ? kept : {};
   } catch {
     return {};
   }
 }
+
+const before = readBefore(); // at once: the page writes its address anew

@@ -76,8 +76,9 @@ function look() {
 function shortly() {
   const { drafter, auto_gamma: live, gamma, temperature, max_tokens: most, mode } = page.chosen;
   const drafts = drafter === "best" ? text("best") : said(page.drafters[drafter]);
-  const sizes = text("short", { a: live ? text("short_live") : gamma, b: temperature, c: count(most) });
-  return [mode === "baseline" ? text("baseline") : drafts, sizes].join(" · ");
+  const sizes = text("short", { a: temperature, b: count(most) });
+  if (mode === "baseline") return [text("baseline"), sizes].join(" · ");
+  return [drafts, `γ ${live ? text("short_live") : gamma}`, sizes].join(" · ");
 }
 
 // Gradio makes of every example a group of its own, and so a stop of the Tab key, whenever it draws one anew.
@@ -124,7 +125,7 @@ export function mountFeed({ element, trigger, ...channel }) {
 export function mountReply(channel) {
   listen(channel, (value) => {
     const answer = JSON.parse(value);
-    run.answered();
+    if (answer.ask === "there") run.answered(answer.id);
     if (answer.ask === "missed") page.feed.recover(answer);
     if (answer.ask === "token") page.card.lists(answer.id, answer.top);
     if (answer.ask === "trace") save(answer.trace);
@@ -229,6 +230,7 @@ function arrange() {
   }
   const before = page.stage.dataset.lanes;
   page.stage.dataset.lanes = shown;
+  page.stage.toggleAttribute("data-greedy", !(page.raced ?? page.chosen).temperature);
   page.stage.toggleAttribute("data-raced", Boolean(page.raced)); // its drafter is named from then on
   document.body.dataset.sdLive = page.chosen.auto_gamma;
   const drafters = { speculative: (page.raced ?? page.chosen).drafter, rival: page.raced?.rival || page.chosen.rival };

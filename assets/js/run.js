@@ -58,7 +58,7 @@ export class Run {
   }
 
   stop() {
-    if (!this.busy) return this.say("nothing");
+    if (!this.busy) return this.lost ? this.#lose() : this.say("nothing");
     this.#halt();
     if (this.phase !== "queued") return this.#set("stopping");
     this.feed.expect(null);
@@ -146,13 +146,15 @@ export class Run {
   }
 
   #lose() {
-    this.#fail(everywhere("lost"));
+    if (!this.lost) this.since = performance.now();
     this.lost = true;
+    this.#fail(everywhere("lost"));
   }
 
-  // The server has answered: where it had been away, everything begins anew, and what is on the page is kept.
-  answered() {
-    if (this.lost) location.reload();
+  // A call was answered: the server is back, everything begins anew, and what is on the page is kept. An answer to a call
+  // from before it went away says nothing.
+  answered(call) {
+    if (this.lost && call >= this.since) location.reload();
   }
 
   // A lost server is known to Gradio alone, which says it in a toast. Here it stands in the status line,

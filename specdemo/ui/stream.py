@@ -87,9 +87,8 @@ class Run:
         tokens = [*round_.drafted, *([round_.final] if round_.final else [])]
         if not 0 <= index < len(tokens):
             return None
-        if (
-            tokens[index].outcome == "resampled"
-        ):  # decided where a draft was refused, the last of siblings: recorded there
+        if tokens[index].outcome == "resampled":
+            # Decided, and so recorded, where the last of its siblings was refused.
             refused = [t for t in round_.drafted if t.outcome == "rejected" and t.position == tokens[index].position]
             return refused[-1].top if refused else None
         return tokens[index].top

@@ -41,7 +41,7 @@ _DUEL: dict[str, Texts] = {
         "and": "、",
         "steps": "{name}の 1 ラウンドは {cost} 歩分の費用で {yielded} トークン",
         "seconds": "{name}の 1 ラウンドは {cost} で {yielded} トークン",
-        "accepted": "（検証した下書きの {alpha} を採択）",
+        "accepted": "（検証した位置の {alpha} で採択）",
     },
 }
 
@@ -221,14 +221,15 @@ def failure(end: End) -> Texts:
 
 
 def _failures(race: RaceMetrics) -> Iterator[Texts]:
-    """Errors that lanes ended in: once where it is the same one everywhere, else by lane."""
+    """Errors that lanes ended in, each once, with the lanes that it ended where those are not all."""
     ends = {name: end for name in ("baseline", "speculative", "rival") if (end := getattr(race, name).end)}
     failed = {name: failure(end) for name, end in ends.items() if end.reason == "error"}
-    if len(failed) == len(ends) and len({told["en"] for told in failed.values()}) == 1:
-        yield next(iter(failed.values()))
-        return
-    for name, told in failed.items():
-        yield {each: f"{TEXTS[each][name]}: {told[each]}" for each in told}
+    for told in {told["en"]: told for told in failed.values()}.values():
+        lanes = [name for name in failed if failed[name] == told]
+        if len(lanes) == len(ends):
+            yield told
+        else:
+            yield {each: f"{', '.join(TEXTS[each][name] for name in lanes)}: {told[each]}" for each in told}
 
 
 def check_note(

@@ -105,7 +105,7 @@ def test_controls_make_room_for_a_run_and_come_back_when_they_are_wanted(scripte
     assert settings.is_visible()
     assert prompt.bounding_box()["height"] >= high
     page.click("#sd-stop")
-    visitor.wait_phase("stopped")
+    visitor.wait_phase("stopped", "done")
     # By keyboard from a field that folds away: the focus is on Run then, not lost.
     settings.focus()
     page.keyboard.press("Control+Enter")
@@ -161,4 +161,7 @@ def test_a_window_too_low_for_all_is_scrolled_to_the_race(scripted, visit):
     visitor = visit(scripted, viewport={**DESKTOP, "height": 500})
     visitor.run()
     visitor.page.wait_for_function(STREAMING)
-    assert 0 <= visitor.page.evaluate(BOXES, ["#sd-stage"])["#sd-stage"]["top"] < 60
+    boxes = visitor.page.evaluate(BOXES, ["#sd-stage", "#sd-stop"])
+    assert boxes["#sd-stop"]["top"] >= 0
+    assert boxes["#sd-stop"]["bottom"] <= boxes["#sd-stage"]["top"] + 1
+    assert boxes["#sd-stage"]["top"] < 60

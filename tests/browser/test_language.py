@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 NAMES = re.compile(
     r"""specdemo|English|tok/s|TTFT|TPOT|TV|EAGLE|Medusa|Top-[kp]|Min-p|typical|API|GPU|NaN|eos|min|max|norm|ms|GB|MB|
         Ctrl\+C|Mac|--dtype|cpu|fp32|SmolLM2-\d+M|Qwen2\.5-[\d.]+B|[\d.]+[MB]|
-        Scripted\ tree|Short\ draft|Draft\ model\ \(4\.8M\)|target\ SmolLM2""",
+        (?:Scripted|Drawn)\ tree|Short\ draft|Draft\ model\ \(4\.8M\)|target\ SmolLM2""",
     re.VERBOSE,
 )
 

@@ -140,8 +140,8 @@ def test_nothing_jumps(scripted, visit, query):
     visitor.page.wait_for_selector("#sd-chart-round .main-svg")
     if "rival" in query:
         visitor.page.wait_for_selector(".sd-rival .sd-text")
-    before = visitor.page.evaluate(boxes)
     visitor.run()
+    before = visitor.page.evaluate(boxes)  # the controls have made room, and nobody has written
     visitor.page.wait_for_selector(".sd-speculative .tok")
     during = visitor.page.evaluate(boxes)
     visitor.wait_phase("done")
