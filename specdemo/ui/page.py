@@ -167,7 +167,11 @@ def _wire_loading(host: Host, status: gr.HTML) -> None:
 
     def tell() -> tuple[str, gr.Timer]:
         now = host.status()
-        said = {"message": both(now.message), "error": both(now.error), "headline": both(host.headline())}
+        said = {
+            "message": both(now.message),
+            "error": both(now.error) if now.error else None,
+            "headline": both(host.headline()),
+        }
         told = json.dumps({**now.model_dump(), **said}, ensure_ascii=False)
         return told, gr.Timer(active=not (now.ready or now.error))
 

@@ -20,7 +20,7 @@ def loaded(real, browser):
     page.set_default_timeout(300_000)
     page.goto(real.address)
     page.wait_for_function("window.specdemo?.page.status.ready || window.specdemo?.page.status.error")
-    assert page.evaluate("specdemo.page.status.error") == ""
+    assert not page.evaluate("specdemo.page.status.error")
     page.close()
     return real
 
