@@ -330,7 +330,7 @@ def test_language_theme_and_projector_are_remembered(scripted, visit):
     visitor.page.wait_for_function("window.specdemo?.page.feed && specdemo.page.stage")
     assert visitor.page.inner_text("#sd-run") == "実行"
     assert visitor.page.evaluate("document.body.classList.contains('dark')")
-    assert visitor.page.evaluate("getComputedStyle(document.querySelector('.gradio-container')).zoom") == "1.6"
+    assert float(visitor.page.evaluate("getComputedStyle(document.querySelector('.gradio-container')).zoom")) > 1
     visitor.screenshot("scripted-projector-dark-ja")
 
 

@@ -301,6 +301,7 @@ def test_what_a_rival_wrote_stays_when_none_is_chosen_for_the_next_run(scripted,
     visitor.page.wait_for_selector(".sd-rival .sd-text")
     visitor.run()
     visitor.wait_phase("done")
+    visitor.unfold()
     visitor.page.select_option("#sd-rival select", "")
     visitor.page.wait_for_function("!location.search.includes('rival')")
     assert visitor.page.locator(".sd-rival").is_visible()
