@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from gguf import GGUFReader
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specdemo.errors import UserError
@@ -24,6 +24,7 @@ from specdemo.models.files import has_weights, sha256_of
 from specdemo.models.kept import find, keep
 from specdemo.models.progress import Progress, silent
 from specdemo.models.splitting import set_rule
+from specdemo.models.tokens import load_tokenizer
 
 _ROPE_FACTORS = "rope_freqs.weight"  # where Llama 3 files keep by what each rotation is slowed down
 _ENDS = ("eos", "eot", "eom")
@@ -100,7 +101,7 @@ def convert(gguf: Path, reader: GGUFReader, folder: Path) -> Path:
         ) from error
     try:
         model, loading = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(**source)
+        tokenizer = load_tokenizer(**source)
     except (*_DAMAGE, RuntimeError) as error:
         first = str(error).strip().split("\n")[0]
         raise UserError(f"{gguf.name} could not be converted: {first} Fetch it again, or give safetensors.") from error

@@ -18,7 +18,6 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -40,7 +39,7 @@ from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, he
 from specdemo.models.probe import probe
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
-from specdemo.models.tokens import Tokens, fingerprint, require_same, vocabulary_size
+from specdemo.models.tokens import Tokens, fingerprint, load_tokenizer, require_same, vocabulary_size
 from specdemo.models.transformers_runner import TransformersLanguageModel, context_length
 from specdemo.models.wheel import NAME, default_target
 from specdemo.settings import MAX_GAMMA
@@ -201,7 +200,7 @@ def _fetched(source: str, progress: Progress) -> Path:
 
 def _load_tokenizer(name: str, source: str):
     with _explained(name):
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return load_tokenizer(pretrained_model_name_or_path=source)
 
 
 def _load(

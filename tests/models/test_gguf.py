@@ -205,6 +205,11 @@ def test_a_missing_weight_is_named(tmp_path: Path) -> None:
         load(write_gguf(tmp_path / "t.gguf", model))
 
 
+def test_merges_of_tokens_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t.gguf could not be converted: .*Token `ad` out of vocabulary"):
+        load(write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle, merges=["a d"]))
+
+
 @pytest.mark.parametrize("kept_bytes", [0, 3, 30, 600, 2000, -1000, -1])
 def test_a_file_cut_short_is_refused(tmp_path: Path, kept_bytes: int) -> None:
     file = write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle)
