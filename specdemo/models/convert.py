@@ -71,10 +71,10 @@ def convert(source: str, out: Path) -> str:
     tensors, config = read_checkpoint(folder), _read_config(folder)
     if "head" in config:
         raise UserError(f"{source} is in this project's form already. Use it as it is: --head {source}")
-    require_numbers(tensors, folder)
     names = {_plain(name): name for name in tensors}
     tensors = {plain: tensors[name] for plain, name in names.items() if "rotary_emb." not in plain}
     _require_unrounded(tensors)
+    require_numbers(tensors, folder)
     found = _medusa(tensors, config) or _eagle(tensors, config)
     if found is None:
         raise UserError(

@@ -57,11 +57,13 @@ def require_plain(folder: Path) -> None:
 def require_numbers(tensors: dict[str, Tensor], folder: Path, dtype: torch.dtype | None = None) -> None:
     """Raises UserError for weights with a NaN or an infinite number in them, be it only in the precision asked for."""
     for name, value in tensors.items():
-        if value.is_floating_point() and not value.to(dtype or value.dtype).isfinite().all():
+        if not value.isfinite().all():
             raise UserError(
-                f"{folder} holds {name} with numbers that are not finite (NaN or infinite): it is damaged, or too "
-                "large for this precision. Fetch it again, or give --dtype fp32."
+                f"{folder} holds {name} with numbers that are not finite (NaN or infinite): it is damaged. Make it or "
+                "fetch it again."
             )
+        if dtype and value.is_floating_point() and not value.to(dtype).isfinite().all():
+            raise UserError(f"{folder} holds {name} with numbers too large for this precision: give --dtype fp32.")
 
 
 def has_weights(folder: Path) -> bool:

@@ -250,6 +250,7 @@ def _load_by_transformers(
     name: str, source: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
     """Raises UserError where weights and config do not belong together: transformers would go on with random ones."""
+    weight_files(Path(source))
     if not getattr(config, "quantization_config", None):  # which transformers knows how to compute with
         require_plain(Path(source))
     placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
