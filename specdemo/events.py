@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from specdemo.models.costs import Costs
 from specdemo.settings import Settings
 
 SCHEMA_VERSION = 1
@@ -258,7 +259,7 @@ class GreedyCheck(_Event):
 
 class Trace(BaseModel):
     """Everything needed to show, check or compare a run again. `lanes` holds each lane's events in order; `heads` those
-    that drafted, by kind."""
+    that drafted, by kind; `costs` what sizes were chosen by where they were chosen live."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -269,6 +270,7 @@ class Trace(BaseModel):
     draft: ModelInfo | None = None
     heads: dict[str, ModelInfo] = {}
     machine: Machine
+    costs: dict[Lane, Costs] = {}
     lanes: dict[Lane, list[Event]] = {}
     check: GreedyCheck = GreedyCheck(verdict="unchecked")
 

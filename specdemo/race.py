@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 
@@ -49,14 +49,20 @@ _NOISE = {"fp32": 2e-3, "bf16": 0.25, "fp16": 0.05}
 the 16-bit formats have steps of 0.125 and 0.016 at logits between 16 and 32."""
 
 
-def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
+def race(
+    loaded: LoadedPair, settings: Settings, stop: threading.Event, costs: Mapping[Lane, Costs] | None = None
+) -> Iterator[RaceEvent]:
     """Run the lanes that `settings.mode` asks for; RaceStart, LaneEvents in the order of the clocks, RaceEnd.
+
+    costs: what live sizes are chosen by, where it is not what was measured here; a trace has those of its run, and with
+    them its settings give its text again.
 
     Setting `stop` ends every lane before their next model call. Raises UserError for settings that this pair cannot
     serve. Closing the generator at any point leaves the models as they were.
     """
     settings = resolved(loaded, settings)
-    lanes = _lanes(loaded, settings, stop)
+    costs = {lane: _costs(loaded, name) for lane, name in drafters(settings).items()} | dict(costs or {})
+    lanes = _lanes(loaded, settings, costs, stop)
     used = {need for name in drafters(settings).values() for need in find_drafter(name).needs}
     trace = Trace(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -65,6 +71,7 @@ def race(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> Itera
         draft=loaded.draft.info if loaded.draft and "draft" in used else None,
         heads={kind: head.info for kind, head in loaded.heads.items() if kind in used and head.info},
         machine=machine(loaded.target.device),
+        costs={lane: costs[lane] for lane in drafters(settings)} if settings.auto_gamma else {},
     )
     yield RaceStart(trace=trace)
     kept: dict[Lane, list[int]] = {lane: [] for lane in lanes}
@@ -107,7 +114,15 @@ def drafters(settings: Settings) -> dict[Lane, str]:
     return {"speculative": settings.drafter} | ({"rival": settings.rival} if settings.rival else {})
 
 
-def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dict[Lane, Iterator[Event]]:
+def _costs(loaded: LoadedPair, drafter: str) -> Costs:
+    """What a drafter's rounds cost here."""
+    needs = find_drafter(drafter).needs
+    return loaded.costs_of(needs[0] if needs else "")
+
+
+def _lanes(
+    loaded: LoadedPair, settings: Settings, costs: Mapping[Lane, Costs], stop: threading.Event
+) -> dict[Lane, Iterator[Event]]:
     target = loaded.target
     prompt = _prompt_ids(loaded, settings.prompt, settings.chat)
     capacity = min(target.max_length, len(prompt) + settings.max_tokens)
@@ -127,7 +142,7 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
         lanes["baseline"] = baseline(target, request, capacity)
     for lane, name in drafters(settings).items():
         kind = _drafter(loaded, name, request.typical)
-        costs = loaded.costs_of(kind.needs[0] if kind.needs else "")
+        own = costs[lane]
         job = DraftJob(
             target,
             loaded.draft,
@@ -137,10 +152,10 @@ def _lanes(loaded: LoadedPair, settings: Settings, stop: threading.Event) -> dic
             settings.confidence,
             loaded.store,
             loaded.heads,
-            costs,
-            TreeShape(settings.depth, settings.nodes, costs.round if settings.auto_gamma else None),
+            own,
+            TreeShape(settings.depth, settings.nodes, own.round if settings.auto_gamma else None),
         )
-        lanes[lane] = speculative(target, kind.make(job), request, _policy(kind, settings, costs), capacity, name)
+        lanes[lane] = speculative(target, kind.make(job), request, _policy(kind, settings, own), capacity, name)
     return lanes
 
 

@@ -47,7 +47,8 @@ class SamplerSettings(BaseModel):
 
 
 class Settings(SamplerSettings):
-    """One run. `seed` fixes every draw: same seed and settings on the same machine, same trace.
+    """One run. `seed` fixes every draw: same seed and settings, same text, on the same machine; with sizes chosen live
+    they are chosen by what rounds cost, so there the costs have to be the same too, and a trace keeps its own.
 
     drafter: a name of the registry, or BEST. rival: the drafter of a third lane, which races the first one's; empty for
     none, and none beside a baseline alone.

@@ -36,8 +36,11 @@ def write_gguf(
     kind: str = "llama",
     more: Callable[[GGUFWriter], object] = lambda writer: None,
     tokens: Sequence[str] = TOKENS,
+    merges: Sequence[str] = ("a b",),
+    rule: str | None = "default",
 ) -> Path:
-    """A file with the model's weights and a vocabulary of a few tokens. more: adds what else it should hold."""
+    """A file with the model's weights and a vocabulary of a few tokens. more: adds what else it should hold.
+    rule: how text is cut before it is merged."""
     config, writer = model.config, GGUFWriter(path, kind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_block_count(config.num_hidden_layers)
@@ -50,10 +53,11 @@ def write_gguf(
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
+    if rule:
+        writer.add_tokenizer_pre(rule)
     writer.add_token_list(tokens)
     writer.add_token_types([TokenType.CONTROL if id in _CONTROL else TokenType.NORMAL for id in range(len(tokens))])
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges(merges)
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_chat_template(CHAT)

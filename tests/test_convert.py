@@ -295,6 +295,22 @@ BAD = {
         Published(BIN, LLAMA_CONFIG, _without("t2d", _without("d2t", EAGLE3))),
         "knows 9 of 12 tokens",
     ),
+    "a vocabulary without its output layer": (
+        Published(BIN, LLAMA_CONFIG, _without("lm_head.weight", EAGLE3)),
+        '"d2t" names the 9 tokens of an output layer, and there is none',
+    ),
+    "a vocabulary of nobody knows what": (
+        Published(BIN, _without("vocab_size", LLAMA_CONFIG), _without("t2d", _without("d2t", EAGLE3))),
+        "knows 9 of an unknown number of tokens",
+    ),
+    "no numbers": (
+        Published(BIN, LLAMA_CONFIG, EAGLE | {"fc.weight": EAGLE["fc.weight"] * math.nan}),
+        "holds fc.weight with numbers that are not finite",
+    ),
+    "whole numbers": (
+        Published(BIN, LLAMA_CONFIG, EAGLE | {"fc.weight": EAGLE["fc.weight"].to(torch.int8)}),
+        "fc.weight holds int8: it is quantised",
+    ),
     "converted before": (Published("model.safetensors", {"head": "eagle"}, EAGLE), "in this project's form already"),
     "no tensors": (Published(BIN, {}, {"fc.weight": [1.0]}), "something else than named tensors"),
 }
@@ -340,6 +356,39 @@ def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> Non
     folder = publish(PUBLISHED["EAGLE"], tmp_path / "published")
     assert convert(folder, out).exit_code == 0
     assert "is not empty" in refused(folder, out)
+
+
+def spoilt(tmp_path: Path, name: str, spoil) -> Path:
+    """A converted head whose weights were changed afterwards."""
+    folder = tmp_path / "head"
+    convert(publish(PUBLISHED[name], tmp_path / "published"), folder)
+    weights = load_file(folder / "model.safetensors")
+    spoil(weights)
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("EAGLE-3", lambda w: w.pop("d2t"), "its output layer knows 9 tokens, and the target has 12"),
+        ("EAGLE-3", lambda w: w.pop("lm_head.weight"), 'its output layer knows 12 tokens, and "d2t" names 9'),
+        ("EAGLE-3", lambda w: w["norm.weight"].mul_(math.nan), "holds norm.weight with numbers that are not finite"),
+        ("Medusa", lambda w: w.update({f"{i}.1.weight": w[f"{i}.1.weight"][:7].clone() for i in range(5)}), "knows 7"),
+        ("Medusa", lambda w: w["0.1.weight"][3].fill_(math.inf), "holds 0.1.weight with numbers that are not finite"),
+        ("EAGLE", lambda w: w.update({"fc.weight": w["fc.weight"].to(torch.int8)}), "fc.weight as I8: it is quantised"),
+    ],
+    ids=["no names", "no output layer", "nan", "too few rows", "infinite", "int8"],
+)
+def test_a_head_with_spoilt_weights_is_refused_with_a_sentence(tmp_path: Path, name: str, spoil, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_head(spoilt(tmp_path, name, spoil), TARGET.lean, torch.float32)
+
+
+def test_a_head_too_large_for_the_precision_is_refused(tmp_path: Path) -> None:
+    folder = spoilt(tmp_path, "EAGLE", lambda w: w["fc.weight"].fill_(1e6))
+    with pytest.raises(UserError, match="too large for this precision"):
+        load_head(folder, TARGET.lean, torch.float16)
 
 
 @pytest.mark.parametrize("name", ["EAGLE", "EAGLE without bias", "EAGLE-3", "Medusa", "Medusa of the first kind"])

@@ -239,3 +239,23 @@ def test_decisions_follow_the_recorded_numbers() -> None:
             else:
                 assert token.accept == pytest.approx(min(1, token.p / token.q), rel=1e-5)
                 assert (token.u < token.accept) == (token.outcome == "accepted")
+
+
+PARTS = [b"a", b"b", b"\xc3", b"c", b"\xc3", b"\n", b"\xc3", "é".encode()]  # three of them begin a character
+
+
+def in_bytes(ids: list[int]) -> str:
+    return b"".join(PARTS[i] for i in ids).decode(errors="replace")
+
+
+@pytest.mark.parametrize("drafter", [None, *DRAFTERS])
+def test_a_text_is_whole_wherever_it_is_cut(drafter: str | None) -> None:
+    """Within a character, behind an accepted draft or a token of the target's own."""
+    cut = 0
+    for max_tokens in range(1, 13):
+        wanted = Request(PROMPT, HOT, max_tokens, decode=in_bytes, seed=max_tokens, record=True)
+        events = list(run(wanted, drafter) if drafter else baseline(TARGET.lean, wanted, 40))
+        text = "".join(token.text for round_ in rounds(events) for token in round_.emitted)
+        assert text == in_bytes([*PROMPT, *ids(events)])[len(in_bytes(PROMPT)) :]
+        cut += text.endswith("\ufffd")
+    assert cut > 0

@@ -254,7 +254,8 @@ def finished(cache: Path) -> Path:
     folder.mkdir()
     save_file({"x": torch.zeros(10)}, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text("{}")
-    (folder / STAMP).write_text(json.dumps({"gguf_sha256": wheel.GGUF_SHA256, "files": kept.sizes(folder)}))
+    stamp = {"gguf_sha256": wheel.GGUF_SHA256, "recipe": kept._RECIPE, "files": kept.sizes(folder)}
+    (folder / STAMP).write_text(json.dumps(stamp))
     return folder
 
 
@@ -284,8 +285,9 @@ def test_a_finished_cache_is_used_without_any_download(cache: Path, monkeypatch:
         lambda folder: (folder / "tokenizer.json").unlink(),
         lambda folder: (folder / "tokenizer.json").write_text(""),
         lambda folder: (folder / STAMP).write_text("[]"),
+        lambda folder: (folder / STAMP).write_text((folder / STAMP).read_text().replace("recipe", "other")),
     ],
-    ids=["truncated", "foreign", "gone", "no tokenizer", "empty tokenizer", "stamp"],
+    ids=["truncated", "foreign", "gone", "no tokenizer", "empty tokenizer", "stamp", "older recipe"],
 )
 def test_a_damaged_cache_is_made_again(cache: Path, damage, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(finished(cache))

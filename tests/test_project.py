@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -42,3 +43,11 @@ def test_links_of_the_readme_lead_somewhere(link: str) -> None:
 def test_files_named_in_the_readme_exist() -> None:
     for name in re.findall(r"`((?:specdemo|tests|deploy|assets)/[\w/.]+)`", README):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("folder", ["models", "decoding"])
+def test_no_guard_is_an_assert(folder: str) -> None:
+    """python -O drops them, and texts would be wrong instead of refused."""
+    for file in (ROOT / "specdemo" / folder).glob("*.py"):
+        found = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Assert)]
+        assert found == [], file

@@ -45,6 +45,30 @@ def run(loaded: LoadedPair, wanted: Settings) -> list:
     return list(race(loaded, wanted, threading.Event()))
 
 
+@pytest.mark.parametrize(
+    ("drafter", "part"), [("draft-model", "draft"), ("eagle", "eagle"), ("combined-eagle", "eagle")]
+)
+def test_a_run_with_live_sizes_is_had_again_with_the_costs_of_its_trace(drafter: str, part: str) -> None:
+    """Sizes go by what rounds cost, and what they cost here today may not be what they cost there then."""
+    cheap = replace(tiny_pair(), store=STORE, heads=heads_for(TARGET.lean), steps={part: 0.01})
+    dear = replace(cheap, steps={part: 0.6})
+    wanted = settings(drafter=drafter, auto_gamma=True, temperature=1.0, mode="speculative", max_tokens=40)
+    then, today = Trace.of(run(cheap, wanted)), Trace.of(run(dear, wanted))
+    assert then.text("speculative") != today.text("speculative")
+    then = Trace.from_json(then.to_json())
+    again = Trace.of(race(dear, then.settings, threading.Event(), then.costs))
+    assert again.text("speculative") == then.text("speculative")
+    assert [len(r.drafted) for r in again.rounds("speculative")] == [len(r.drafted) for r in then.rounds("speculative")]
+    assert again.costs == then.costs == {"speculative": cheap.costs_of(part)}
+
+
+def test_a_trace_has_costs_only_where_they_decided_something() -> None:
+    assert Trace.of(run(tiny_pair(), settings(gamma=3))).costs == {}
+    assert Trace.of(run(tiny_pair(), settings(mode="baseline", auto_gamma=True))).costs == {}
+    both = Trace.of(run(tiny_pair(), settings(auto_gamma=True, rival="prompt-lookup"))).costs
+    assert both.keys() == {"speculative", "rival"}
+
+
 def lane(step: float, rounds: int) -> Iterator[Event]:
     """A lane whose every round takes `step` seconds."""
     yield Start(prompt_tokens=1)

@@ -49,10 +49,11 @@ class Fixed:
 class Auto:
     """The gamma that maximises E / (gamma c + v + o) at the text's running alpha; plain decoding is among them.
 
-    While plain decoding is best, single drafts are tried again, as long as what drafting has lost so far stays within
-    3 % of the time: a hopeless text is hardly slower than the baseline, and a better one is noticed. Until a draft was
-    right, the next one has to fit into these 3 % as well: an answer may be over before a belief has changed. Times are
-    the costs measured at load and not the clock's, so that the same seed gives the same trace.
+    While plain decoding is best, single drafts are tried again, as long as what drafting has lost so far, the next
+    draft with all that it has to read first included, stays within 3 % of the time: a hopeless text is hardly slower
+    than the baseline, and a better one is noticed. Until a draft was right nothing else is done: an answer may be over
+    before a belief has changed. Times are the costs measured at load and not the clock's, so that the same seed gives
+    the same text.
     """
 
     gamma = 0
@@ -70,12 +71,12 @@ class Auto:
         return self._accepted / self._tested
 
     def choose(self) -> int:
-        may_lose = _PROBING * self._time
+        risk = self.costs.round(1, 1, self._behind) - 1
+        fits = self._lost + risk <= _PROBING * self._time
         if not self._proven:
-            risk = self.costs.round(1, 1, self._behind) - 1
-            return 1 if self._lost == 0 or self._lost + risk <= may_lose else 0
+            return 1 if fits or self._lost == 0 else 0
         best = max(range(MAX_GAMMA + 1), key=self._gain)
-        return 1 if best == 0 and self._lost <= may_lose else best
+        return 1 if best == 0 and fits else best
 
     def learn(self, steps: int, drafted: int, accepted: int) -> None:
         time = self.costs.round(steps, drafted, self._behind if steps else 0)

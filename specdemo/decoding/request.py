@@ -52,7 +52,7 @@ class Transcript:
 
     def __post_init__(self) -> None:
         self.context = list(self.request.prompt)
-        self.text = TextStream(self.request.decode, self.request.prompt, self.request.eos_ids)
+        self.text = TextStream(self.request.decode, self.request.prompt, self.request.eos_ids, self.room)
 
     @property
     def tokens(self) -> int:

@@ -74,7 +74,8 @@ class KVCache:
         """Behind what is there, see `LeanModel.forward`."""
         if len(set(self.lengths)) == 1:
             return self.behind(k, tree)
-        assert tree is None, "trees are for rows of one length"
+        if tree is not None:
+            raise ValueError("trees are for rows of one length")
         return self.ragged(k, to_device(self.lengths, self.device), max(self.lengths) + k)
 
     def behind(self, k: int, tree: Tree | None = None) -> Place:

@@ -24,6 +24,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specdemo.errors import UserError
 from specdemo.models.checkpoints import read_checkpoint
+from specdemo.models.files import require_numbers
 
 _WANTED = ["*.json", "*.safetensors", "*.bin", "*.pt"]
 _WRAPPERS = ("model.", "module.", "ea_layer.", "draft_model.")
@@ -72,6 +73,8 @@ def convert(source: str, out: Path) -> str:
         raise UserError(f"{source} is in this project's form already. Use it as it is: --head {source}")
     names = {_plain(name): name for name in tensors}
     tensors = {plain: tensors[name] for plain, name in names.items() if "rotary_emb." not in plain}
+    _require_unrounded(tensors)
+    require_numbers(tensors, folder)
     found = _medusa(tensors, config) or _eagle(tensors, config)
     if found is None:
         raise UserError(
@@ -185,19 +188,27 @@ def _eagle(tensors: dict[str, Tensor], config: dict) -> Converted | None:
 
 def _read_vocabulary(tensors: dict[str, Tensor], config: dict) -> None:
     """Make sure that a reduced vocabulary says which tokens it holds: "d2t", or "t2d", a flag for each target token."""
-    flags = tensors.pop("t2d", None)
+    flags, offsets = tensors.pop("t2d", None), tensors.get("d2t")
     if "lm_head.weight" not in tensors:
+        if offsets is not None and bool(offsets.any()):
+            raise UserError(
+                f'"d2t" names the {len(offsets)} tokens of an output layer, and there is none ("lm_head.weight"). '
+                "Fetch the checkpoint again."
+            )
         tensors.pop("d2t", None)
         return
     rows = len(tensors["lm_head.weight"])
-    if "d2t" not in tensors and flags is not None and rows == int(flags.sum()) < len(flags):
+    if offsets is not None and len(offsets) != rows:
+        raise UserError(f'"d2t" names {len(offsets)} tokens, and the output layer has {rows}: fetch it again.')
+    if offsets is not None:
+        return
+    whole = len(flags) if flags is not None else config.get("vocab_size")
+    if flags is not None and rows == int(flags.sum()) < whole:
         tensors["d2t"] = flags.nonzero()[:, 0] - arange(rows)
-    if "d2t" in tensors and len(tensors["d2t"]) != rows:
-        raise UserError(f'"d2t" names {len(tensors["d2t"])} tokens, and the output layer has {rows}: fetch it again.')
-    if "d2t" not in tensors and rows < (config.get("vocab_size") or 0):
+    elif whole is None or rows < whole:
         raise UserError(
-            f"Its output layer knows {rows} of {config['vocab_size']} tokens, and nothing says which ones: "
-            '"d2t" is missing. Fetch the checkpoint again.'
+            f"Its output layer knows {rows} of {whole or 'an unknown number of'} tokens, and nothing says which ones: "
+            '"d2t" is missing, and so may be the publisher\'s config.json. Fetch the checkpoint again.'
         )
 
 
@@ -260,6 +271,14 @@ def _taps(config: dict) -> dict:
 
 
 # --- Checking and writing ---
+
+
+def _require_unrounded(tensors: dict[str, Tensor]) -> None:
+    """Raises UserError for whole numbers, of quantised weights."""
+    for name, value in tensors.items():
+        if name not in ("d2t", "t2d") and (not value.is_floating_point() or value.element_size() < 2):
+            kind = str(value.dtype).removeprefix("torch.")
+            raise UserError(f"{name} holds {kind}: it is quantised, which is not computed here. Look for one in fp16.")
 
 
 def _require(label: str, tensors: dict[str, Tensor], needed: set[str], optional: re.Pattern | set[str]) -> None:

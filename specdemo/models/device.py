@@ -14,6 +14,8 @@ from torch import Tensor
 
 from specdemo.errors import UserError
 
+_CGROUPS, _SELF = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -75,14 +77,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def cpu_quota() -> int:
     """Processors that this process may really use: a container's CPU quota counts, not the host's cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for file, parse in ((Path("/sys/fs/cgroup/cpu.max"), _quota_v2), (Path("/sys/fs/cgroup/cpu"), _quota_v1)):
-        try:
-            quota = parse(file)
-        except (OSError, ValueError):
-            continue
-        if quota is not None:
-            return max(1, min(cores, round(quota)))
-    return cores
+    quotas = [quota for quota in map(_quota, _cgroups("cpu")) if quota is not None]
+    return max(1, round(min([cores, *quotas])))
 
 
 def use_cpu_quota() -> None:
@@ -91,27 +87,57 @@ def use_cpu_quota() -> None:
         torch.set_num_threads(cpu_quota())
 
 
-def _quota_v2(file: Path) -> float | None:
-    quota, period = file.read_text().split()
-    return None if quota == "max" else int(quota) / int(period)
+def _cgroups(controller: str) -> list[Path]:
+    """The control groups that this process is in, from its own (systemd, say, gives every service one) up to the root:
+    a limit of any of them binds. In version 2 all controllers share one tree, in version 1 each has its own."""
+    found = []
+    for line in _lines(_SELF):
+        _, controllers, group = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            root = _CGROUPS / controller if controllers else _CGROUPS
+            own = root / group.lstrip("/")
+            found += [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return [folder for folder in dict.fromkeys([*found, _CGROUPS, _CGROUPS / controller]) if folder.is_dir()]
 
 
-def _quota_v1(folder: Path) -> float | None:
-    quota = int((folder / "cpu.cfs_quota_us").read_text())
-    return None if quota < 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
+def _lines(file: Path) -> list[str]:
+    """A system file's lines; none where there is no such file, or it may not be read."""
+    try:
+        return file.read_text().splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _quota(group: Path) -> float | None:
+    """Processors that a control group may use; None where it has no limit of its own."""
+    words = " ".join(_lines(group / "cpu.max")).split()
+    words = words or [*_lines(group / "cpu.cfs_quota_us"), *_lines(group / "cpu.cfs_period_us")]
+    try:
+        quota, period = map(int, words)
+    except ValueError:  # "max", or nothing there
+        return None
+    return quota / period if quota > 0 < period else None
 
 
 def free_memory(device: torch.device) -> int:
     """Bytes that models may take: the device's free memory, on the CPU what this machine and container still have."""
     if device.type == "cuda":
         return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
-    free = psutil.virtual_memory().available
+    left = [_memory_left(group) for group in _cgroups("memory")]
+    return min([psutil.virtual_memory().available, *(bytes_ for bytes_ in left if bytes_ is not None)])
+
+
+def _memory_left(group: Path) -> int | None:
+    """Bytes until a control group's limit; None where it has none of its own. Files that were read and lie about count
+    as used, though the kernel drops them where room is wanted."""
+    limits = _lines(group / "memory.max") or _lines(group / "memory.limit_in_bytes")
+    used = _lines(group / "memory.current") or _lines(group / "memory.usage_in_bytes")
+    stat = dict(line.split()[:2] for line in _lines(group / "memory.stat") if " " in line)
     try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        return min(free, limit - used)
-    except (OSError, ValueError):  # no container limit ("max") or no cgroup at all
-        return free
+        idle = int(stat.get("total_inactive_file") or stat.get("inactive_file") or 0)
+        return int(limits[0]) - int(used[0]) + idle
+    except (ValueError, IndexError):  # "max", or nothing there
+        return None
 
 
 def processor_name(device: torch.device) -> str:

@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -30,11 +32,38 @@ def sha256_of(*files: Path) -> str:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint folder by their names. Raises UserError where it has none."""
+    """All tensors of a checkpoint folder by their names. Raises UserError where it has none, or quantised ones."""
+    require_plain(folder)
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         weights |= load_file(file)
     return weights
+
+
+def require_plain(folder: Path) -> None:
+    """Raises UserError for weights that are whole numbers: without the scales that they were rounded by, which are left
+    out here, they would be computed with as they stand."""
+    for path in weight_files(folder):
+        with safe_open(path, "pt") as file:
+            names = [name for name in list(file.keys()) if name.endswith("weight")]
+            kinds = {name: file.get_slice(name).get_dtype() for name in names}
+        if found := next((name for name, kind in kinds.items() if kind.startswith(("I", "U", "F8"))), None):
+            raise UserError(
+                f"{folder} holds {found} as {kinds[found]}: it is quantised, which is not computed here. Fetch weights "
+                "in fp32, fp16 or bf16."
+            )
+
+
+def require_numbers(tensors: dict[str, Tensor], folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Raises UserError for weights with a NaN or an infinite number in them, be it only in the precision asked for."""
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise UserError(
+                f"{folder} holds {name} with numbers that are not finite (NaN or infinite): it is damaged. Make it or "
+                "fetch it again."
+            )
+        if dtype and value.is_floating_point() and not value.to(dtype).isfinite().all():
+            raise UserError(f"{folder} holds {name} with numbers too large for this precision: give --dtype fp32.")
 
 
 def has_weights(folder: Path) -> bool:

@@ -1,8 +1,8 @@
 """GGUF files, as llama.cpp and LM Studio have them: converted once to a model folder in the cache.
 
 transformers reads the file's metadata and unpacks its weights to fp32. What it would leave out without a word (scaled
-rotary positions, ends of text, weights that it has no place for) is put right here or refused, since the text would be
-another model's.
+rotary positions, how text is cut, ends of text, weights that it has no place for) is put right here or refused, since
+the text would be another model's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from gguf import GGUFReader
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specdemo.errors import UserError
@@ -23,6 +23,8 @@ from specdemo.models.device import free_memory
 from specdemo.models.files import has_weights, sha256_of
 from specdemo.models.kept import find, keep
 from specdemo.models.progress import Progress, silent
+from specdemo.models.splitting import set_rule
+from specdemo.models.tokens import load_tokenizer
 
 _ROPE_FACTORS = "rope_freqs.weight"  # where Llama 3 files keep by what each rotation is slowed down
 _ENDS = ("eos", "eot", "eom")
@@ -99,10 +101,11 @@ def convert(gguf: Path, reader: GGUFReader, folder: Path) -> Path:
         ) from error
     try:
         model, loading = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(**source)
+        tokenizer = load_tokenizer(**source)
     except (*_DAMAGE, RuntimeError) as error:
         first = str(error).strip().split("\n")[0]
         raise UserError(f"{gguf.name} could not be converted: {first} Fetch it again, or give safetensors.") from error
+    _set_rule(gguf, reader, tokenizer)
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"{gguf.name} lacks weights, among them {missing[0]}. Fetch it again.")
     held = sum(int(tensor.n_elements) for tensor in reader.tensors if tensor.name != _ROPE_FACTORS)
@@ -168,6 +171,18 @@ def _ends(reader: GGUFReader) -> list[int]:
         if kind == _CONTROL and token in _TURN_ENDS
     }
     return sorted(named | known)
+
+
+def _set_rule(gguf: Path, reader: GGUFReader, tokenizer) -> None:
+    """Cut text as the file says. Raises UserError for a rule that is not known, as ids would be others."""
+    if _field(reader, "tokenizer.ggml.model") != "gpt2":  # others do not cut by expressions
+        return
+    rule = _field(reader, "tokenizer.ggml.pre") or ""
+    if not set_rule(tokenizer.backend_tokenizer, rule):
+        raise UserError(
+            f"{gguf.name} cuts text into words by a rule ({rule!r}) that is not known here. Give the folder with the "
+            "model's safetensors instead."
+        )
 
 
 def _mend_tokenizer(file: Path, tokens: int) -> None:

@@ -15,7 +15,7 @@ from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
 from specdemo.models.device import dtype_name
 from specdemo.models.eagle import EagleHead
-from specdemo.models.files import kind_of, read_weights, sha256_of, weight_files
+from specdemo.models.files import kind_of, read_weights, require_numbers, sha256_of, weight_files
 from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import LanguageModel
 
@@ -24,13 +24,15 @@ Head = EagleHead | MedusaHeads
 
 def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
     """Load a head for a target. A head trained on other weights is loaded with a warning: it drafts correctly, but
-    what it drafts is accepted less often. Raises UserError for a folder that holds no head of this target's size."""
+    what it drafts is accepted less often. Raises UserError for a folder that holds no head of this target's size, or
+    weights that are no numbers."""
     kind = kind_of(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     try:
         tensors = read_weights(folder)
     except SafetensorError as error:
         raise UserError(f"The weights in {folder} are damaged or cut short ({error}). Make them again.") from error
+    require_numbers(tensors, folder, dtype)
     parameters = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     try:
         head = (
@@ -71,11 +73,16 @@ def mismatch(folder: Path, target: LanguageModel) -> str:
 
 
 def _try(head: Head, target: LanguageModel) -> None:
-    """Use a head once: weights of another size than the target's would fail later, in the middle of a run."""
+    """Use a head once: weights of another size than the target's would fail later, in the middle of a run. Raises
+    ValueError where nobody knows which tokens its predictions stand for."""
     runner = target.runner(8, taps=head.taps)
     runner.prefill([0, 0])
     if isinstance(head, MedusaHeads):
-        head.logits(runner.features[-1])
+        logits = head.logits(runner.features[-1])
     else:
         ids = torch.zeros(2, dtype=torch.long, device=target.device)
-        head.logits(head.forward(head.states(runner.features), ids, KVCache(head, 8)))
+        logits = head.logits(head.forward(head.states(runner.features), ids, KVCache(head, 8)))
+    rows, named = logits.shape[-1], target.vocab_size if head.vocab_ids is None else len(head.vocab_ids)
+    if rows != named:
+        whose = "the target has" if head.vocab_ids is None else '"d2t" names'
+        raise ValueError(f"its output layer knows {rows} tokens, and {whose} {named}.")

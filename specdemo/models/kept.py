@@ -18,6 +18,7 @@ from specdemo.errors import UserError
 from specdemo.models.files import STAMP
 
 _WORK = "making-"  # prefix of the folders that downloads and conversions happen in
+_RECIPE = 2  # one more whenever something else is made of the same file; 2: text is cut by the file's own rule
 
 
 def cache_folder() -> Path:
@@ -26,7 +27,7 @@ def cache_folder() -> Path:
 
 
 def keep(name: str, sha256: str, what: str, needed_bytes: int, make: Callable[[Path], Path]) -> Path:
-    """The model folder of that name in the cache, made the first time and where it is damaged.
+    """The model folder of that name in the cache, made the first time, and again where it is damaged or out of date.
 
     Args:
         sha256: of the GGUF file that it is made from; a folder that was made from another is made again.
@@ -61,18 +62,20 @@ def _make(folder: Path, sha256: str, make: Callable[[Path], Path]) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as work:
         made = make(Path(work))
         # Written last: says what a finished folder was made from and how large its files are.
-        (made / STAMP).write_text(json.dumps({"gguf_sha256": sha256, "files": sizes(made)}))
+        (made / STAMP).write_text(json.dumps({"gguf_sha256": sha256, "recipe": _RECIPE, "files": sizes(made)}))
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)
 
 
 def find(name: str, sha256: str) -> Path | None:
-    """The kept folder of that name; None where it was not finished, a file changed its size, or it holds no weights."""
+    """The kept folder of that name; None where it was not finished, is of another recipe, holds no weights, or a file
+    changed its size."""
     folder = cache_folder() / name
     try:
         stamp = json.loads((folder / STAMP).read_text())
-        whole = stamp["gguf_sha256"] == sha256 and stamp["files"] == sizes(folder)
+        made_so = (stamp["gguf_sha256"], stamp["recipe"]) == (sha256, _RECIPE)
+        whole = made_so and stamp["files"] == sizes(folder)
         with (folder / "model.safetensors").open("rb") as file:
             return folder if whole and file.read(9)[8:] == b"{" else None
     except (OSError, ValueError, KeyError, TypeError):

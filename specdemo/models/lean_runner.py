@@ -14,6 +14,7 @@ from specdemo.models.cache import KVCache
 from specdemo.models.device import to_device
 from specdemo.models.graphs import Record, RecordedPasses, cuda_recorder
 from specdemo.models.lean import LeanModel
+from specdemo.models.runner import require_behind
 from specdemo.models.tree import Tree
 from specdemo.models.vocabulary import draft_ids_of
 
@@ -129,9 +130,10 @@ class LeanRunner:
 
     def rollback(self, length: int | list[int]) -> None:
         lengths = [length] if isinstance(length, int) else length
-        assert all(0 <= new <= old for new, old in zip(lengths, self.lengths, strict=True)), (lengths, self.lengths)
+        if not all(0 <= new <= old for new, old in zip(lengths, self.lengths, strict=True)):
+            raise ValueError(f"a cache of {self.lengths} tokens cannot be rolled back to {lengths}")
         self.cache.lengths = list(lengths)
 
     def keep(self, length: int, slots: list[int]) -> None:
-        assert all(length <= slot < self.length for slot in slots), (length, slots, self.length)
+        require_behind(length, slots, self.length)
         self.cache.keep(length, slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,9 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
+    PreTrainedModel,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -28,7 +29,7 @@ from specdemo.events import ModelInfo
 from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
-from specdemo.models.files import kind_of, read_weights, weight_files, weights_sha256
+from specdemo.models.files import kind_of, read_weights, require_plain, weight_files, weights_sha256
 from specdemo.models.gguf import converted, gguf_of
 from specdemo.models.heads import Head, load_head, mismatch
 from specdemo.models.lean import LeanModel
@@ -38,7 +39,7 @@ from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, he
 from specdemo.models.probe import probe
 from specdemo.models.progress import Progress, silent
 from specdemo.models.runner import LanguageModel
-from specdemo.models.tokens import Tokens, fingerprint, require_same, vocabulary_size
+from specdemo.models.tokens import Tokens, fingerprint, load_tokenizer, require_same, vocabulary_size
 from specdemo.models.transformers_runner import TransformersLanguageModel, context_length
 from specdemo.models.wheel import NAME, default_target
 from specdemo.settings import MAX_GAMMA
@@ -199,7 +200,7 @@ def _fetched(source: str, progress: Progress) -> Path:
 
 def _load_tokenizer(name: str, source: str):
     with _explained(name):
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return load_tokenizer(pretrained_model_name_or_path=source)
 
 
 def _load(
@@ -222,7 +223,7 @@ def _load(
             weights = read_weights(Path(source))
             info = _info(name, source, _parameters(weights), dtype)
             return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, vocab_size), config, generation
-        model = _load_by_transformers(name, source, device, dtype)
+        model = _load_by_transformers(name, source, config, device, dtype)
         info = _info(name, source, model.num_parameters(), dtype)
         return TransformersLanguageModel(model, info, vocab_size), config, generation
 
@@ -245,21 +246,48 @@ def _stateful(name: str) -> str:
     )
 
 
-def _load_by_transformers(name: str, source: str, device: torch.device, dtype: torch.dtype):
-    """Raises UserError where weights are missing: transformers would go on with random ones."""
+def _load_by_transformers(
+    name: str, source: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    """Raises UserError where weights and config do not belong together: transformers would go on with random ones."""
     weight_files(Path(source))
+    if not getattr(config, "quantization_config", None):  # which transformers knows how to compute with
+        require_plain(Path(source))
     placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
     model, loading = AutoModelForCausalLM.from_pretrained(
-        source, dtype=dtype, trust_remote_code=False, output_loading_info=True, **placed
+        source,
+        dtype=dtype,
+        trust_remote_code=False,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # refused below, by their names
+        **placed,
     )
     if getattr(model, "_is_stateful", False):
         raise UserError(_stateful(name))
-    if missing := sorted(loading["missing_keys"]):
-        raise UserError(
-            f"{name} lacks {len(missing)} of its weights, among them {missing[0]}: its files do not belong together. "
-            "Fetch them again."
-        )
+    _require_whole(name, loading, {_as_any_layers(key) for key in model.state_dict()})
     return model.eval() if placed else model.eval().to(device)
+
+
+def _require_whole(name: str, loading: dict, known: set[str]) -> None:
+    """Raises UserError, naming a weight, unless the checkpoint holds exactly the layers that its config describes. What
+    else it holds (eyes, a training's leftovers) is nobody's business. known: the model's weights, of any layer."""
+    missing, others = sorted(loading["missing_keys"]), sorted(loading["mismatched_keys"])
+    surplus = sorted(key for key in loading["unexpected_keys"] if _as_any_layers(key) in known)
+    if missing:
+        fault = f"{name} lacks {len(missing)} of its weights, among them {missing[0]}"
+    elif others:
+        weight, held, described = others[0]
+        fault = f"{name} holds {weight} as {tuple(held)}, where its config.json describes {tuple(described)}"
+    elif surplus:
+        fault = f"{name} holds more layers than its config.json describes, among their weights {surplus[0]}"
+    else:
+        return
+    raise UserError(f"{fault}: its files do not belong together. Fetch them again.")
+
+
+def _as_any_layers(weight: str) -> str:
+    """The weight's name without the number of its layer."""
+    return re.sub(r"\.\d+\.", ".*.", weight)
 
 
 def _shortened(target: LanguageModel, config: PreTrainedConfig) -> str:

@@ -20,6 +20,12 @@ def chunks(ids: list[int]) -> list[list[int]]:
     return [ids[at : at + PREFILL_CHUNK] for at in range(0, len(ids), PREFILL_CHUNK)]
 
 
+def require_behind(length: int, slots: list[int], end: int) -> None:
+    """Raises ValueError unless all slots lie between the first `length` tokens of a cache and its end."""
+    if not (0 <= length <= end and all(length <= slot < end for slot in slots)):
+        raise ValueError(f"of a cache of {end} tokens, {slots} cannot be kept behind the first {length}")
+
+
 class Runner(Protocol):
     """A model with one key/value cache. The cache's lengths are the state; nothing else changes between calls."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jinja2 import TemplateError
+from transformers import AutoTokenizer
 
 from specdemo.errors import UserError
 
@@ -76,6 +77,16 @@ class Tokens:
 
     def _plain(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+
+def load_tokenizer(**source):
+    """As AutoTokenizer.from_pretrained does it. Raises ValueError, and what transformers raises, for broken files."""
+    try:
+        return AutoTokenizer.from_pretrained(trust_remote_code=False, **source)
+    except Exception as error:
+        if type(error) is Exception:  # the tokenizers library has no kinds of its own
+            raise ValueError(str(error)) from error
+        raise
 
 
 def vocabulary_size(tokenizer) -> int:

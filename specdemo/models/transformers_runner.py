@@ -14,6 +14,7 @@ from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.device import to_device
 from specdemo.models.probe import agree_on_trees
+from specdemo.models.runner import require_behind
 from specdemo.models.tree import Tree
 
 _NO_LIMIT = 1 << 20  # tokens; what a cache can hold is bounded by memory alone then
@@ -114,12 +115,14 @@ class TransformersRunner:
 
     def rollback(self, length: int | list[int]) -> None:
         surplus = self.length - (length if isinstance(length, int) else length[0])
-        assert 0 <= surplus <= self.length, (length, self.length)
+        if not 0 <= surplus <= self.length:
+            raise ValueError(f"a cache of {self.length} tokens cannot be rolled back to {length}")
         if surplus:
             self.cache.crop(-surplus)
             self.features = self.features[: self.length]
 
     def keep(self, length: int, slots: list[int]) -> None:
+        require_behind(length, slots, self.length)
         if slots == list(range(length, length + len(slots))):
             self.rollback(length + len(slots))
             return

@@ -23,7 +23,8 @@ class Tree:
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        assert all(ROOT <= parent < i for i, parent in enumerate(self.parents)), self.parents
+        if not all(ROOT <= parent < i for i, parent in enumerate(self.parents)):
+            raise ValueError(f"{self.parents} are no parents of a tree: each stands before its children")
 
     def __len__(self) -> int:
         return len(self.parents)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from specdemo.errors import UserError
 from specdemo.models.files import read_weights, weights_sha256
 from specdemo.models.lean import LeanModel
 from specdemo.models.loading import is_lean, resolve
 from specdemo.models.pairs import BUILT_IN_TARGET, local_path
+from specdemo.models.tokens import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def load_target(
         raise UserError(f"There is no folder {source}. Training takes folders and GGUF files, no hub ids.")
     folder = Path(resolve(source)[1])
     try:
-        config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        config, tokenizer = AutoConfig.from_pretrained(folder), load_tokenizer(pretrained_model_name_or_path=folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
         first = str(error).strip().split("\n")[0]
         raise UserError(f"{source} has no config or no tokenizer that can be read: {first}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from specdemo.errors import UserError
 from specdemo.models import gguf, kept
-from specdemo.models.files import sha256_of
+from specdemo.models.files import STAMP, sha256_of
 from specdemo.training.target import load_target
 from tests.gguf_files import TOKENS, write_gguf
 from tests.test_loading import load, save_model
@@ -57,6 +58,59 @@ def test_tokens_ends_of_text_and_chat_template_are_kept(tmp_path: Path) -> None:
     assert tokens.encode("a</s>", chat=True)[-1] == 6
     assert tokens.tokenizer.encode("a<|eot_id|>") == [2, 7]
     assert tokens.eos_ids == {1, 7}  # the token that the file names, and the one that ends a turn
+
+
+PIECES = ["<s>", "</s>", "Ċ", "Ġ", "1", "2", "3", ".", "a", "ĊĊ", "ĠĠ", "12", "Ġ1", "Ġa", "..", "Ġ.", "a.", "123"]
+MERGES = ["Ċ Ċ", "Ġ Ġ", "1 2", "Ġ 1", "Ġ a", ". .", "Ġ .", "a .", "12 3"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "pieces"),
+    [
+        ("smollm", "\n\n1.", "ĊĊ 1 ."),
+        ("smollm", "a  1 12", "a ĠĠ 1 Ġ 1 2"),
+        ("refact", "  a123", "Ġ Ġa 1 2 3"),
+        ("gpt-2", "\n\n1.", "Ċ Ċ 1 ."),
+        ("gpt-2", "a  1 12", "a Ġ Ġ1 Ġ 12"),
+        ("default", "a 12..", "a Ġ 12 .."),
+        (None, "a 123", "a Ġ 123"),
+        ("falcon", "a. 1", "a . Ġ1"),
+        ("qwen2", "\n\n12", "ĊĊ 1 2"),
+        ("stablelm2", "\n\n12", "ĊĊ 1 2"),
+        ("llama-bpe", "\n\n123", "ĊĊ 123"),
+        ("glm4", "\n\n123", "ĊĊ 123"),
+        ("deepseek-coder", "\n\n12 a", "Ċ Ċ 1 2 Ġa"),
+    ],
+)
+def test_text_is_cut_by_the_files_rule(tmp_path: Path, rule: str | None, text: str, pieces: str) -> None:
+    file = write_gguf(tmp_path / "t.gguf", Tiny(len(PIECES), 1).oracle, tokens=PIECES, merges=MERGES, rule=rule)
+    tokens = load(file).tokens
+    assert tokens.tokenizer.convert_ids_to_tokens(tokens.encode(text, chat=False)) == pieces.split(" ")
+
+
+def test_a_rule_of_cutting_text_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t.gguf cuts text into words by a rule \('kimi-k2'\) that is not known here"):
+        load(write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle, rule="kimi-k2"))
+
+
+@pytest.mark.parametrize(("rule", "pieces"), [("llama-bpe", ["abc"]), ("qwen2", ["ab", "c"])])
+def test_a_token_that_no_merge_leads_to_is_found_where_the_rule_says_so(tmp_path: Path, rule: str, pieces) -> None:
+    names = ["<s>", "</s>", "a", "b", "c", "abc", "ab", "d"]
+    file = write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle, tokens=names, rule=rule)
+    tokens = load(file).tokens
+    assert tokens.tokenizer.convert_ids_to_tokens(tokens.encode("abc", chat=False)) == pieces
+
+
+def test_what_an_older_version_made_of_a_file_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle)
+    folder = gguf.converted(file)
+    stamp = json.loads((folder / STAMP).read_text())
+    del stamp["recipe"]
+    (folder / STAMP).write_text(json.dumps(stamp))
+    made, make = [], kept._make
+    monkeypatch.setattr(kept, "_make", lambda *arguments: (made.append(1), make(*arguments)))
+    assert gguf.converted(file) == gguf.converted(file) == folder
+    assert made == [1]
 
 
 def test_padding_is_no_part_of_the_vocabulary(tmp_path: Path) -> None:
@@ -149,6 +203,11 @@ def test_a_missing_weight_is_named(tmp_path: Path) -> None:
     del model.model.layers[1].mlp.down_proj
     with pytest.raises(UserError, match=r"lacks weights, among them model.layers.1.mlp.down_proj"):
         load(write_gguf(tmp_path / "t.gguf", model))
+
+
+def test_merges_of_tokens_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t.gguf could not be converted: .*Token `ad` out of vocabulary"):
+        load(write_gguf(tmp_path / "t.gguf", Tiny(8, 1).oracle, merges=["a d"]))
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 3, 30, 600, 2000, -1000, -1])

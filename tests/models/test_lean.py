@@ -311,3 +311,21 @@ def test_the_norm_of_few_calls_is_torchs(scale: float) -> None:
     torch.testing.assert_close(RMSNorm(weight, 1e-5)(x), expected, atol=1e-5, rtol=1e-5)
     half = RMSNorm(weight.bfloat16(), 1e-5)(x.bfloat16())
     torch.testing.assert_close(half.float(), expected, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["lean", "transformers"])
+def test_what_is_not_in_a_cache_cannot_be_kept(kind: str) -> None:
+    runner = getattr(Tiny(8, 1), kind).runner(16)
+    runner.prefill([1, 2, 3, 4])
+    for length in (-1, 5):
+        with pytest.raises(ValueError, match="cannot be rolled back"):
+            runner.rollback(length)
+    for length, slots in ((2, [4]), (2, [1]), (5, [])):
+        with pytest.raises(ValueError, match="cannot be kept behind"):
+            runner.keep(length, slots)
+    assert runner.length == 4
+
+
+def test_a_child_before_its_parent_is_no_tree() -> None:
+    with pytest.raises(ValueError, match="no parents of a tree"):
+        Tree((1, ROOT))

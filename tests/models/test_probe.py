@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,40 @@ def test_a_missing_or_renamed_weight_is_named_and_not_random(tmp_path: Path, sou
     weights["transformer.h.1.mlp.other.weight"] = weights.pop("transformer.h.1.mlp.c_fc.weight")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     refused(folder, sound, r"gpt2 lacks 1 of its weights, among them transformer\.h\.1\.mlp\.c_fc\.weight")
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ({"n_embd": 32}, r"gpt2 holds transformer\.h\.0\.attn\.c_attn\.bias as \(48,\), where .* describes \(96,\)"),
+        ({"n_positions": 32}, r"gpt2 holds transformer\.wpe\.weight as \(64, 16\), where .* describes \(32, 16\)"),
+        ({"n_layer": 1}, r"gpt2 holds more layers than .* describes, among their weights transformer\.h\.1\.attn"),
+        ({"n_layer": 3}, r"gpt2 lacks 12 of its weights, among them transformer\.h\.2\.attn"),
+    ],
+)
+def test_a_config_that_describes_another_model_is_told_from_the_weights(
+    tmp_path: Path, sound: Path, said: dict, match: str
+) -> None:
+    folder = save_model(tmp_path / "gpt2", model=gpt2())
+    change(folder, **said)
+    refused(folder, sound, match)
+
+
+def test_weights_beside_those_of_a_model_do_not_matter(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "gpt2", model=gpt2())
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"vision.h.0.weight": torch.ones(2)}, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load(folder).target.vocab_size == 8
+
+
+@pytest.mark.parametrize("kind", ["lean", "transformers"])
+def test_whole_numbers_in_place_of_weights_are_refused(tmp_path: Path, sound: Path, kind: str) -> None:
+    folder = save_model(tmp_path / "small", model=None if kind == "lean" else gpt2())
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "mlp" in name and name.endswith(".weight"))
+    weights[name] = weights[name].to(torch.int8)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    refused(folder, sound, rf"small holds {re.escape(name)} as I8: it is quantised, which is not computed here")
 
 
 # --- The trial itself ---
