@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 from rich.logging import RichHandler
@@ -37,7 +37,7 @@ from specdemo.cli_options import (
 )
 from specdemo.errors import UserError
 from specdemo.journal import place
-from specdemo.longwork import resumable
+from specdemo.longwork import Work, resumable
 from specdemo.outputs import require_writable
 from specdemo.training.commands import app as train_app
 
@@ -135,12 +135,14 @@ def run(
     dtype: Dtype = None,
 ) -> None:
     """Race in the terminal: one prompt with coloured text, or a table over a file of prompts."""
-    _log_to_terminal()
+    console = wide_console()
+    # One prompt's answer is all that a pipe gets; a terminal shows everything.
+    beside = console if prompts or console.is_terminal else wide_console(stderr=True)
+    _log_to_terminal(beside.file)
     from specdemo import terminal
     from specdemo.prompts import read_prompts
     from specdemo.settings import Settings
 
-    console = wide_console()
     with explained():
         if prompt and prompts:
             raise UserError("Give one prompt or a file of them with --prompts, not both.")
@@ -162,16 +164,20 @@ def run(
         for _, text in asked:
             Settings.checked(**base, prompt=text)
         racing = [drafter, rival] if rival else [drafter]
-        loaded = load(pair, target, draft, head, device, dtype, console, racing)
+        loaded = load(pair, target, draft, head, device, dtype, beside, racing)
         if one is None:
             file = place(work, None, "run")
             with resumable(console, f"The races are in {file}; the same command with --resume goes on from there."):
                 terminal.run_all(loaded, base | {"record": False}, asked, console, file, resume)
             return
-        kept, metrics = terminal.collect(loaded, one)
-        terminal.show(kept, metrics, console)
-        if trace:
-            trace.write_text(kept.to_json(), encoding="utf-8")
+        work = Work()
+        with resumable(beside, "The race is kept as far as it came."):
+            with work.shown():
+                kept, metrics = terminal.collect(loaded, one, work.stop)
+            if trace:
+                trace.write_text(kept.to_json(), encoding="utf-8")
+            terminal.show(kept, metrics, console, beside)
+            work.check()
 
 
 @app.command()
@@ -192,8 +198,9 @@ def convert(
         console.print(f"{label}: written to {out}. Use it: --target THE_MODEL_IT_IS_FOR --head {out}", markup=False)
 
 
-def _log_to_terminal() -> None:
-    where = RichHandler(show_path=False) if sys.stdout.isatty() else logging.StreamHandler(sys.stdout)
+def _log_to_terminal(stream: IO[str] | None = None) -> None:
+    stream = stream or sys.stdout
+    where = RichHandler(show_path=False) if sys.stdout.isatty() else logging.StreamHandler(stream)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[where])
     logging.getLogger("specdemo").setLevel(logging.INFO)
 

@@ -106,8 +106,8 @@ def tell(console: Console, sentence: str, style: str) -> None:
     console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
-def wide_console() -> Console:
+def wide_console(stderr: bool = False) -> Console:
     """The terminal, or 150 columns where output goes to a file: tables should not be folded there. Names of categories
     and models are printed as they are: square brackets in them are no markup."""
-    console = Console(markup=False)
-    return console if console.is_terminal else Console(width=150, markup=False)
+    console = Console(markup=False, stderr=stderr)
+    return console if console.is_terminal else Console(width=150, markup=False, stderr=stderr)

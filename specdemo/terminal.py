@@ -37,16 +37,25 @@ STYLES = {
 }
 
 
-def collect(loaded: LoadedPair, settings: Settings) -> tuple[Trace, RaceMetrics]:
-    """Run a race to its end; its trace and its numbers."""
-    events = list(race(loaded, settings, threading.Event()))
+def collect(loaded: LoadedPair, settings: Settings, stop: threading.Event | None = None) -> tuple[Trace, RaceMetrics]:
+    """Run a race to its end, or until `stop` is set; its trace and its numbers."""
+    events = list(race(loaded, settings, stop or threading.Event()))
     return Trace.of(events), RaceMetrics.of(events)
 
 
-def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
-    """The text of each lane that drafts in colours, refused drafts where they fell, and the numbers; below, in which
-    rounds nothing was drafted and what went wrong."""
+def show(trace: Trace, metrics: RaceMetrics, console: Console, beside: Console) -> None:
+    """The text of each lane that drafts in colours, refused drafts where they fell; and `beside` it the numbers, in
+    which rounds nothing was drafted, and what went wrong. Where no terminal shows colours, the text is the answer (of
+    the first lane that drafts) as the model wrote it."""
     racing = drafters(trace.settings)
+    if console.is_terminal:
+        _show_coloured(trace, racing, console)
+    else:
+        console.file.write(f"{trace.text(next(iter(racing)))}\n")
+    _show_numbers(trace, metrics, racing, beside)
+
+
+def _show_coloured(trace: Trace, racing: dict[Lane, str], console: Console) -> None:
     for lane, name in racing.items():
         if len(racing) > 1:
             console.rule(name, align="left")
@@ -55,6 +64,9 @@ def show(trace: Trace, metrics: RaceMetrics, console: Console) -> None:
             for token in round_.in_line:
                 text.append(token.text, style=STYLES[token.outcome])
         console.print(text)
+
+
+def _show_numbers(trace: Trace, metrics: RaceMetrics, racing: dict[Lane, str], console: Console) -> None:
     rows = [(name if len(racing) > 1 else "", _of(metrics, lane), trace) for lane, name in racing.items()]
     console.print(table(rows, by="drafter" if len(racing) > 1 else "category", mean_row=False))
     _remarks(racing, [metrics], console)

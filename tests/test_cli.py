@@ -92,6 +92,19 @@ def test_a_terminal_without_unicode_gets_question_marks() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "draft ? text\n", "")
 
 
+def test_a_pipe_gets_the_answer_and_nothing_else_in_whatever_encoding(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    own = ["--target", str(save_model(tmp_path / "target")), "--device", "cpu", "--drafter", "prompt-lookup"]
+    asked = ["-m", "specdemo", "run", "Hello", *own, "--max-tokens", "40", "--trace", str(trace)]
+    for encoding in ("utf-8", "ascii", "cp1252"):
+        done = run(*asked, PYTHONIOENCODING=encoding)
+        assert done.returncode == 0, done.stderr
+        answer = Trace.from_json(trace.read_bytes()).text("speculative")
+        assert done.stdout == f"{answer.encode(encoding, 'replace').decode(encoding)}\n"
+        assert "tokens/pass" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_while_a_thread_computes_ends_without_a_core_dump() -> None:
     """torch's threads abort the process where the interpreter ends under them."""
     done = run(

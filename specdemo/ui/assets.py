@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import os
 from functools import cache
 from pathlib import Path
 
 import plotly
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-PREFIX = "/specdemo"
+PREFIX = "/page-files"
+"""Nobody's GRADIO_ROOT_PATH: of an address that begins with that, the server takes it for what a proxy left there."""
+
 STYLES = ("base", "controls", "lanes", "tokens", "tree", "details", "screen", "narrow", "touch", "focus")
 
 
@@ -25,6 +29,32 @@ class _Revalidated(StaticFiles):
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
         return response
+
+
+class LastSlash:
+    """A proxy may serve the page at /sub as well as at /sub/. Seen from the former, the page's relative addresses lead
+    out of it, so the page says itself what they are relative to, above Gradio's own base."""
+
+    _SAID = (
+        b"<script>if (!location.pathname.endsWith('/')) document.head.prepend("
+        b"Object.assign(document.createElement('base'), {href: `${location.pathname}/`}))</script>"
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def say(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-length"] = str(int(headers["content-length"]) + len(self._SAID))
+            elif message.get("body"):
+                message["body"] = message["body"].replace(b"<head>", b"<head>" + self._SAID, 1)
+            await send(message)
+
+        page = ("", scope.get("root_path", "").rstrip("/"))  # whether the proxy strips the sub-path or not
+        is_page = scope["type"] == "http" and scope["path"].rstrip("/") in page
+        await self.app(scope, receive, say if is_page else send)
 
 
 @cache
@@ -44,10 +74,21 @@ def _serve_no_tools(_: Request) -> Response:
     return Response(status_code=300)
 
 
+def _folder(name: str) -> BaseRoute:
+    """No Mount: that would take a sub-path, which a proxy has stripped, to be in every address."""
+    files = _Revalidated(directory=ASSETS / name)
+
+    async def serve(request: Request) -> Response:
+        return await files.get_response(os.path.normpath(request.path_params["file"]), request.scope)
+
+    return Route(f"{PREFIX}/{name}/{{file:path}}", serve)
+
+
 def routes() -> list[BaseRoute]:
-    """The page's script and style under /specdemo, and the plotly.js that its Python package carries."""
+    """The page's script and style, and the plotly.js that its Python package carries."""
     return [
         Route(f"{PREFIX}/plotly.min.js", _serve_plotly),
         Route("/gradio_api/mcp/schema", _serve_no_tools),
-        *(Mount(f"{PREFIX}/{name}", _Revalidated(directory=ASSETS / name)) for name in ("js", "css")),
+        _folder("js"),
+        _folder("css"),
     ]

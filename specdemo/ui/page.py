@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from specdemo.errors import UserError
 from specdemo.settings import Settings
 from specdemo.ui import api, markup
-from specdemo.ui.assets import PREFIX, STYLES, routes
+from specdemo.ui.assets import PREFIX, STYLES, LastSlash, routes
 from specdemo.ui.controls import FIELDS, Controls, build_controls, defaults, from_address, labels
 from specdemo.ui.copy import TEXTS
 from specdemo.ui.host import Host
@@ -41,7 +42,7 @@ def launch_kwargs() -> dict[str, Any]:
     return {
         "theme": theme(),
         "head": _HEAD,
-        "app_kwargs": {"routes": routes()},
+        "app_kwargs": {"routes": routes(), "middleware": [Middleware(LastSlash)]},
         "footer_links": ["api"],
         "ssr_mode": False,
         "show_error": True,

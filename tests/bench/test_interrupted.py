@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 
 from specdemo.bench.report import Report
 from specdemo.cli import app
+from specdemo.events import Trace
+from specdemo.race import race
 from tests.test_loading import save_model
 from tests.test_text import word_tokenizer
 
@@ -125,3 +128,27 @@ def test_a_prompt_that_is_too_long_is_named_before_anything_is_run(tmp_path: Pat
     assert 'Prompt 2 of 3 (code, "a a a' in shown
     assert "reads at most 64" in shown
     assert not (tmp_path / "w.jsonl").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_race_that_is_stopped_leaves_its_trace_as_far_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """In this process: the signal comes when the race has begun, and not a moment before."""
+    target, file = save_model(tmp_path / "t"), tmp_path / "trace.json"
+
+    def interrupted(*arguments: object):
+        for at, event in enumerate(race(*arguments)):
+            if at == 12:
+                os.kill(os.getpid(), number)
+            yield event
+
+    monkeypatch.setattr("specdemo.terminal.race", interrupted)
+    own = ["--target", str(target), "--device", "cpu", "--drafter", "prompt-lookup", "--max-tokens", "60"]
+    done = CliRunner().invoke(app, ["run", "a b", *own, "--trace", str(file)])
+    assert done.exit_code == 128 + number, done.output
+    assert "Stopped." in done.output
+    assert "tokens/pass" in done.output
+    kept = Trace.from_json(file.read_bytes())
+    assert 0 < len(kept.rounds("baseline")) < 59
+    assert done.stdout == f"{kept.text('speculative')}\n"

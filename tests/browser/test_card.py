@@ -243,7 +243,7 @@ def test_two_numbers_that_differ_are_never_written_alike(scripted, visit):
     visitor = visit(scripted)
     written = visitor.page.evaluate(
         """async () => {
-            const {figures, comparison} = await import(new URL('./specdemo/js/rule.js', document.baseURI).href);
+            const {figures, comparison} = await import(new URL('./page-files/js/rule.js', document.baseURI).href);
             const token = {p: 0.40505, q: 0.5, accept: 0.8101, u: 0.81012, tv: 0.1, outcome: 'rejected'};
             return [comparison(token), Object.fromEntries(figures(token, {rule: 'chain', tokens: [token]}))];
         }"""

@@ -35,7 +35,7 @@ def visitor(scripted, visit):
 def test_python_and_the_page_write_every_number_alike(visitor, values):
     written = visitor.page.evaluate(
         """async ([names, values]) => {
-            const format = await import(new URL('./specdemo/js/format.js', document.baseURI).href);
+            const format = await import(new URL('./page-files/js/format.js', document.baseURI).href);
             return [...names.map((name) => values.map(format[name])), values.map((value) => value.toFixed(3))];
         }""",
         [WRITERS, values],

@@ -137,7 +137,7 @@ def test_a_draft_becomes_its_verdict_where_it_stands(scripted, visit):
     decided = visitor.page.evaluate(at)
     visitor.page.evaluate(
         """async ({n, parents, tokens, draftedCount}) => {
-            const {undecided} = await import(new URL('./specdemo/js/tree.js', document.baseURI).href);
+            const {undecided} = await import(new URL('./page-files/js/tree.js', document.baseURI).href);
             const texts = tokens.slice(0, draftedCount).map((token) => token.text);
             specdemo.page.tree.live();
             specdemo.page.tree.advance(undecided({n, parents, texts}));
@@ -170,7 +170,7 @@ def test_the_label_of_a_node_without_children_may_be_as_long_as_there_is_room(sc
     visitor = visit(scripted)
     visitor.page.evaluate(
         """async () => {
-            const {undecided} = await import(new URL('./specdemo/js/tree.js', document.baseURI).href);
+            const {undecided} = await import(new URL('./page-files/js/tree.js', document.baseURI).href);
             const parents = [-1, -1, ...Array(9).keys()].map((at, i) => (i < 2 ? -1 : at === 0 ? 0 : i - 1));
             const texts = parents.map((_, i) => (i === 1 ? ' internationalisation' : ' unbelievably'));
             specdemo.page.tree.advance(undecided({n: 0, parents, texts}));

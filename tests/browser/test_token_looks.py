@@ -91,7 +91,7 @@ def test_blanks_are_seen_wherever_a_token_stands_apart_and_stay_blanks(visitor):
 def test_what_has_no_shape_is_named(visitor):
     named = visitor.page.evaluate(
         """async () => {
-            const {visible} = await import(new URL('./specdemo/js/tokens.js', document.baseURI).href);
+            const {visible} = await import(new URL('./page-files/js/tokens.js', document.baseURI).href);
             return ['\\n\\t', '\\r\\n', '\\u200d', '\\ufeff', '👩\\u200d🚀', 'a\\u200db', ' a'].map(visible);
         }"""
     )

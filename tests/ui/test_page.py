@@ -94,11 +94,11 @@ def test_the_api_tells_the_place_in_line(served):
 
 def test_scripts_come_from_this_server(served):
     _, address = served
-    response = httpx.get(f"{address}specdemo/plotly.min.js")
+    response = httpx.get(f"{address}page-files/plotly.min.js")
     assert response.headers["content-encoding"] == "gzip"
     assert len(gzip.compress(response.content)) > 100_000
-    assert "export function mountStage" in httpx.get(f"{address}specdemo/js/page.js").text
+    assert "export function mountStage" in httpx.get(f"{address}page-files/js/page.js").text
     for style in STYLES:
-        assert f"specdemo/css/{style}.css" in httpx.get(address).text
-        assert httpx.get(f"{address}specdemo/css/{style}.css").status_code == 200
-    assert httpx.get(f"{address}specdemo/js/%2e%2e/css/base.css").status_code == 404
+        assert f"page-files/css/{style}.css" in httpx.get(address).text
+        assert httpx.get(f"{address}page-files/css/{style}.css").status_code == 200
+    assert httpx.get(f"{address}page-files/js/%2e%2e/css/base.css").status_code == 404
