@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -33,11 +34,12 @@ from specdemo.cli_options import (
     gamma_settings,
     load,
     named,
+    tell,
     wide_console,
 )
 from specdemo.errors import UserError
 from specdemo.journal import place
-from specdemo.longwork import Work, resumable
+from specdemo.longwork import resumable
 from specdemo.outputs import require_writable
 from specdemo.training.commands import app as train_app
 
@@ -59,13 +61,16 @@ page = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_ma
 """`serve` alone, for app.py."""
 
 _INTERRUPTED = 130  # what a shell calls a command that Ctrl-C has ended
+_HOME = re.compile(r"(--[\w-]+=)(~.*)", re.DOTALL)
 
 
 def start(commands: typer.Typer, name: str) -> None:
     """A process's command line: its one way in and its one way out."""
     sys.stdout.reconfigure(errors="replace")  # an old terminal gets question marks, not the end of a long run
+    # A shell knows `~` where a word begins: of `--out=~/draft` it leaves a folder named `~`.
+    words = [_HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), word) for word in sys.argv[1:]]
     try:
-        commands(prog_name=name)
+        commands(words, prog_name=name)
     except SystemExit as end:
         if end.code != _INTERRUPTED:
             raise
@@ -170,14 +175,40 @@ def run(
             with resumable(console, f"The races are in {file}; the same command with --resume goes on from there."):
                 terminal.run_all(loaded, base | {"record": False}, asked, console, file, resume)
             return
-        work = Work()
-        with resumable(beside, "The race is kept as far as it came."):
-            with work.shown():
-                kept, metrics = terminal.collect(loaded, one, work.stop)
-            if trace:
-                trace.write_text(kept.to_json(), encoding="utf-8")
-            terminal.show(kept, metrics, console, beside)
-            work.check()
+        with resumable(beside, "The race is kept as far as it came." if trace else ""):
+            terminal.run_one(loaded, one, console, beside, trace)
+
+
+@app.command()
+def repeat(
+    trace: Annotated[Path, typer.Argument(help="A trace: what `run --trace` wrote, or the page's API gave.")],
+    pair: Pair = None,
+    target: Target = None,
+    draft: Draft = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+) -> None:
+    """Run the race of a trace again: by its settings and costs every lane writes its text again. Status 1 if not."""
+    console = wide_console()
+    beside = console if console.is_terminal else wide_console(stderr=True)
+    _log_to_terminal(beside.file)
+    from specdemo import terminal
+    from specdemo.race import drafters
+    from specdemo.repeated import compared, pair_of, read_trace
+
+    with explained():
+        earlier = read_trace(trace)
+        if not (pair or target or draft or head):
+            pair = pair_of(earlier)
+        racing = list(drafters(earlier.settings).values())
+        loaded = load(pair, target, draft, head, device, dtype, beside, racing)
+        with resumable(beside, ""):
+            again = terminal.run_one(loaded, earlier.settings, console, beside, costs=earlier.costs)
+        same, told = compared(earlier, again)
+        tell(beside, told, "green" if same else "red")
+    if not same:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -101,10 +101,10 @@ def interleave(lanes: dict[Lane, Iterator[Event]]) -> Iterator[tuple[Lane, Event
 
 
 def resolved(loaded: LoadedPair, settings: Settings) -> Settings:
-    """The settings with the drafter that `BEST` stands for."""
+    """The settings with the drafter that `BEST` stands for, and the pair that is loaded."""
     names = {"drafter": settings.drafter, "rival": settings.rival}
     best = {lane: best_drafter(loaded.has) for lane, name in names.items() if name == BEST}
-    return settings.model_copy(update=best)
+    return settings.model_copy(update=best | {"pair": loaded.pair.id})
 
 
 def drafters(settings: Settings) -> dict[Lane, str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean
@@ -19,8 +18,9 @@ from specdemo.bench.steady import pause
 from specdemo.bench.surroundings import identity
 from specdemo.events import Lane, Trace
 from specdemo.journal import Journal
-from specdemo.longwork import Interrupted, watched
+from specdemo.longwork import Interrupted, Work, watched
 from specdemo.metrics import LaneMetrics, RaceMetrics, shown
+from specdemo.models.costs import Costs
 from specdemo.models.loading import LoadedPair
 from specdemo.race import check_prompts, drafters, race, resolved
 from specdemo.settings import Settings
@@ -37,13 +37,27 @@ STYLES = {
 }
 
 
-def collect(loaded: LoadedPair, settings: Settings, stop: threading.Event | None = None) -> tuple[Trace, RaceMetrics]:
-    """Run a race to its end, or until `stop` is set; its trace and its numbers."""
-    events = list(race(loaded, settings, stop or threading.Event()))
-    return Trace.of(events), RaceMetrics.of(events)
+def run_one(
+    loaded: LoadedPair,
+    settings: Settings,
+    console: Console,
+    beside: Console,
+    file: Path | None = None,
+    costs: Mapping[Lane, Costs] | None = None,
+) -> Trace:
+    """Run a race and show it (see `show`), once its trace is in `file`. Where the work is stopped, what there is is
+    kept and shown before Interrupted is raised. costs: as for a race."""
+    work = Work()
+    with work.shown():
+        trace = Trace.of(race(loaded, settings, work.stop, costs))
+    if file:
+        file.write_text(trace.to_json(), encoding="utf-8")
+    show(trace, console, beside)
+    work.check()
+    return trace
 
 
-def show(trace: Trace, metrics: RaceMetrics, console: Console, beside: Console) -> None:
+def show(trace: Trace, console: Console, beside: Console) -> None:
     """The text of each lane that drafts in colours, refused drafts where they fell; and `beside` it the numbers, in
     which rounds nothing was drafted, and what went wrong. Where no terminal shows colours, the text is the answer (of
     the first lane that drafts) as the model wrote it."""
@@ -51,8 +65,8 @@ def show(trace: Trace, metrics: RaceMetrics, console: Console, beside: Console) 
     if console.is_terminal:
         _show_coloured(trace, racing, console)
     else:
-        console.file.write(f"{trace.text(next(iter(racing)))}\n")
-    _show_numbers(trace, metrics, racing, beside)
+        console.file.write(f"{trace.text(next(iter(racing), 'baseline'))}\n")
+    _show_numbers(trace, racing, beside)
 
 
 def _show_coloured(trace: Trace, racing: dict[Lane, str], console: Console) -> None:
@@ -66,7 +80,8 @@ def _show_coloured(trace: Trace, racing: dict[Lane, str], console: Console) -> N
         console.print(text)
 
 
-def _show_numbers(trace: Trace, metrics: RaceMetrics, racing: dict[Lane, str], console: Console) -> None:
+def _show_numbers(trace: Trace, racing: dict[Lane, str], console: Console) -> None:
+    metrics = RaceMetrics.of_trace(trace)
     rows = [(name if len(racing) > 1 else "", _of(metrics, lane), trace) for lane, name in racing.items()]
     console.print(table(rows, by="drafter" if len(racing) > 1 else "category", mean_row=False))
     _remarks(racing, [metrics], console)

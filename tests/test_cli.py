@@ -105,6 +105,14 @@ def test_a_pipe_gets_the_answer_and_nothing_else_in_whatever_encoding(tmp_path: 
         assert "Traceback" not in done.stderr
 
 
+def test_a_home_behind_an_options_equals_sign_is_the_users(tmp_path: Path) -> None:
+    """No shell expands it there, and `--out=~/draft` would make a folder that is called `~`."""
+    body = "print(where)"
+    code = command_line(body)[1].replace("def it():", "def it(where: str = '', word: str = ''):")
+    for typed, seen in (("--where=~/draft", f"{tmp_path}/draft"), ("--where=a~b", "a~b"), ("--where=~", f"{tmp_path}")):
+        assert run("-c", code, typed, HOME=str(tmp_path)).stdout == f"{seen}\n"
+
+
 def test_ctrl_c_while_a_thread_computes_ends_without_a_core_dump() -> None:
     """torch's threads abort the process where the interpreter ends under them."""
     done = run(

@@ -15,6 +15,7 @@ from specdemo import terminal
 from specdemo.decoding import baseline as decoding
 from specdemo.errors import UserError
 from specdemo.events import Trace
+from specdemo.metrics import RaceMetrics
 from specdemo.prompts import read_prompts
 from tests.test_broken_models import Broken
 from tests.test_race import settings, tiny_pair
@@ -28,25 +29,22 @@ def console(terminal: bool | None = None) -> Console:
 
 
 def test_a_race_is_shown_with_its_text_and_its_numbers() -> None:
-    trace, metrics = terminal.collect(tiny_pair(), settings())
     out = console()
-    terminal.show(trace, metrics, out, out)
+    trace = terminal.run_one(tiny_pair(), settings(), out, out)
     shown = out.file.getvalue()
     assert "1 identical" in shown
-    assert f"{metrics.speculative.tokens_per_pass:.2f}" in shown
+    assert f"{RaceMetrics.of_trace(trace).speculative.tokens_per_pass:.2f}" in shown
     assert Trace.from_json(trace.to_json()) == trace
 
 
 def test_what_was_not_drafted_and_what_went_wrong_stand_below_the_table() -> None:
     out, short = console(), Tiny(8, seed=2, max_length=10).lean
-    trace, metrics = terminal.collect(replace(tiny_pair(), draft=short), settings())
-    terminal.show(trace, metrics, out, out)
+    terminal.run_one(replace(tiny_pair(), draft=short), settings(), out, out)
     assert re.search(
         r"Nothing was drafted in \d+ of \d+ rounds: the draft reads at most 10 tokens", out.file.getvalue()
     )
     out, broken = console(), replace(tiny_pair(), target=Broken(8, seed=1).lean)
-    trace, metrics = terminal.collect(broken, settings())
-    terminal.show(trace, metrics, out, out)
+    terminal.run_one(broken, settings(), out, out)
     assert out.file.getvalue().count("tiny computed no probabilities for token 0") == 1
     base = settings(rival="prompt-lookup").model_dump(exclude={"prompt"})
     terminal.run_all(broken, base, [("x", "a b"), ("y", "c")], out)
@@ -64,26 +62,28 @@ def test_a_table_has_a_line_for_each_category_and_their_mean(tmp_path: Path) -> 
 
 
 def test_a_terminal_marks_refused_drafts_and_a_pipe_gets_the_answer() -> None:
-    trace, metrics = terminal.collect(tiny_pair(), settings())
-    answer = trace.text("speculative")
-    refused = [t for r in trace.rounds("speculative") for t in r.drafted if t.outcome == "rejected"]
-    assert refused
     seen, piped, beside = console(terminal=True), console(), console()
-    terminal.show(trace, metrics, seen, seen)
-    terminal.show(trace, metrics, piped, beside)
+    trace = terminal.run_one(tiny_pair(), settings(), seen, seen)
+    assert any(t.outcome == "rejected" for r in trace.rounds("speculative") for t in r.drafted)
+    terminal.show(trace, piped, beside)
     assert "\x1b[9;31m" in seen.file.getvalue(), "struck out, in red"
-    assert piped.file.getvalue() == f"{answer}\n"
+    assert piped.file.getvalue() == f"{trace.text('speculative')}\n"
     assert "1 identical" in beside.file.getvalue()
 
 
+def test_a_baseline_alone_is_shown_too() -> None:
+    out, beside = console(), console()
+    trace = terminal.run_one(tiny_pair(), settings(mode="baseline"), out, beside)
+    assert out.file.getvalue() == f"{trace.text('baseline')}\n"
+
+
 def test_a_rival_has_its_own_text_and_its_own_line() -> None:
-    trace, metrics = terminal.collect(tiny_pair(), settings(rival="prompt-lookup"))
     out = console(terminal=True)
-    terminal.show(trace, metrics, out, out)
+    trace = terminal.run_one(tiny_pair(), settings(rival="prompt-lookup"), out, out)
     shown = out.file.getvalue()
     assert shown.count("draft-model") == 2  # over its text, and in the table
     assert shown.count("prompt-lookup") == 3  # and before the rounds in which it found nothing
-    assert f"{metrics.of_rival.speculative.tokens_per_pass:.2f}" in shown
+    assert f"{RaceMetrics.of_trace(trace).of_rival.speculative.tokens_per_pass:.2f}" in shown
 
 
 def test_over_many_prompts_each_drafter_has_a_table() -> None:

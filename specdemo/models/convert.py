@@ -24,7 +24,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specdemo.errors import UserError
 from specdemo.models.checkpoints import read_checkpoint
-from specdemo.models.files import require_numbers
+from specdemo.models.files import read_config, require_numbers
 
 _WANTED = ["*.json", "*.safetensors", "*.bin", "*.pt"]
 _WRAPPERS = ("model.", "module.", "ea_layer.", "draft_model.")
@@ -106,14 +106,7 @@ def _fetch(source: str) -> Path:
 
 def _read_config(folder: Path) -> dict:
     """config.json, with what serving engines nest laid flat; empty where there is none, as weights may say it all."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"config.json in {folder} cannot be read ({error}). Fetch it again.") from error
-    if not isinstance(config, dict):
-        raise UserError(f"config.json in {folder} is not an object of fields. Fetch it again.")
+    config = read_config(folder)
     for nested in ("model", "transformer_layer_config"):  # of vLLM and of its Speculators
         if isinstance(config.get(nested), dict):
             config = config[nested] | {name: value for name, value in config.items() if value is not None}

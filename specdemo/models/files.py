@@ -89,17 +89,27 @@ def weights_sha256(folder: Path) -> str:
         return sha256_of(*weight_files(folder))
 
 
+def read_config(folder: Path) -> dict:
+    """config.json, empty where there is none. Raises UserError for one that is damaged."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"config.json in {folder} cannot be read ({error}). Fetch it again.") from error
+    if not isinstance(config, dict):
+        raise UserError(f"config.json in {folder} is not an object of fields. Fetch it again.")
+    return config
+
+
 def kind_of(folder: Path) -> str:
     """Which kind of head a folder holds. Raises UserError where it holds none."""
-    try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("head")
-    except (OSError, ValueError, AttributeError):
-        kind = None
     if not folder.is_dir():
         raise UserError(
             f"There is no folder {folder}. A head on the hub is fetched and brought into this project's form by: "
             "python -m specdemo convert"
         )
+    kind = read_config(folder).get("head")
     if kind not in HEAD_KINDS:
         raise UserError(
             f"{folder} is no head: its config.json does not say so. Published checkpoints are brought into this form "

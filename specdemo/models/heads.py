@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
 from specdemo.models.device import dtype_name
 from specdemo.models.eagle import EagleHead
-from specdemo.models.files import kind_of, read_weights, require_numbers, sha256_of, weight_files
+from specdemo.models.files import kind_of, read_config, read_weights, require_numbers, sha256_of, weight_files
 from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import LanguageModel
 
@@ -27,7 +26,7 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
     what it drafts is accepted less often. Raises UserError for a folder that holds no head of this target's size, or
     weights that are no numbers."""
     kind = kind_of(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_config(folder)
     try:
         tensors = read_weights(folder)
     except SafetensorError as error:
@@ -62,8 +61,7 @@ def _why(error: Exception) -> str:
 
 def mismatch(folder: Path, target: LanguageModel) -> str:
     """A sentence if the head was trained on other weights than the target's, else empty (also where nobody knows)."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    trained_for = config.get("specdemo", {}).get("target_sha256", "")
+    trained_for = read_config(folder).get("specdemo", {}).get("target_sha256", "")
     if not trained_for or not target.info.sha256 or trained_for == target.info.sha256:
         return ""
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from specdemo.events import ModelInfo
 from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore, load_datastore
 from specdemo.models.device import dtype_name
-from specdemo.models.files import kind_of, read_weights, require_plain, weight_files, weights_sha256
+from specdemo.models.files import kind_of, read_config, read_weights, require_plain, weight_files, weights_sha256
 from specdemo.models.gguf import converted, gguf_of
 from specdemo.models.heads import Head, load_head, mismatch
 from specdemo.models.lean import LeanModel
@@ -177,6 +176,7 @@ def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
             f"{source} is no model folder: it has no config.json and no GGUF file. Give a folder, a .gguf file or a "
             "hub id."
         )
+    read_config(path)
     return path.resolve().name, str(path)
 
 
@@ -303,8 +303,7 @@ def _shortened(target: LanguageModel, config: PreTrainedConfig) -> str:
 
 def _load_draft(name: str, source: str, target_tokenizer, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     """A draft model: one with a reduced vocabulary made by this project, or any model of the same tokenizer."""
-    with _explained(name):
-        card = json.loads((Path(source) / "config.json").read_text(encoding="utf-8")).get("specdemo")
+    card = read_config(Path(source)).get("specdemo")
     if card is not None:
         return _load_reduced(name, Path(source), card, target_tokenizer, device, dtype)
     tokenizer = _load_tokenizer(name, source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from specdemo.errors import UserError
 from specdemo.longwork import watched
+from specdemo.models.files import read_config
 from specdemo.training import eagle as eagle_training
 from specdemo.training import features
 from specdemo.training.dataset import Dataset, Learner
@@ -73,7 +73,7 @@ def train_head(
     trainer = Trainer(head, dataset, recipe, work, fast_dtype(device))
     train(trainer, teacher, out, resume, before_export=_note_accuracies)
     kind = head.description["head"]
-    facts = json.loads((out / "config.json").read_text(encoding="utf-8"))["specdemo"]
+    facts = read_config(out)["specdemo"]
     write_card(head, out, f"{_TITLES[kind]} for a target of width {teacher.config.hidden_size}", kind, facts)
 
 
