@@ -75,7 +75,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The files that make up the model: those of its index, or the one of that name. Others may lie beside them."""
     index = folder / _INDEX
     if index.is_file():
-        return sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
+        return sorted({folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     if not (folder / "model.safetensors").is_file():
         raise UserError(f"{folder} has no safetensors file: other formats can run code when they are opened.")
     return [folder / "model.safetensors"]
