@@ -181,7 +181,7 @@ def run(
 
 @app.command()
 def repeat(
-    trace: Annotated[Path, typer.Argument(help="A trace: what `run --trace` wrote, or the page's API gave.")],
+    file: Annotated[Path, typer.Argument(metavar="TRACE", help="What `run --trace` wrote, or the page's API gave.")],
     pair: Pair = None,
     target: Target = None,
     draft: Draft = None,
@@ -198,7 +198,7 @@ def repeat(
     from specdemo.repeated import compared, pair_of, read_trace
 
     with explained():
-        earlier = read_trace(trace)
+        earlier = read_trace(file)
         if not (pair or target or draft or head):
             pair = pair_of(earlier)
         racing = list(drafters(earlier.settings).values())

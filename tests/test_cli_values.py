@@ -18,6 +18,8 @@ from typer.models import ArgumentInfo
 from typer.testing import CliRunner
 
 from specdemo.cli import app
+from specdemo.events import Machine, ModelInfo, Trace
+from specdemo.settings import Settings
 
 
 class LongWorkBeganError(Exception):
@@ -35,13 +37,14 @@ LONG = (
 NEEDED = {
     "run": {"prompt": "Hello"},
     "convert": {"source": "owner/name", "out": "out"},
+    "repeat": {"file": "trace.json"},
     "train label": {"text": "text.npz"},
 }
 """Arguments without which a command does nothing, all of them right."""
 
 FREE = {"prompt", "target", "draft", "head", "source"}
 """Text that may be anything: a sentence, a folder, a hub id. All other text is a choice from a list."""
-READ = {"prompts", "text", "start", "folder", "card"}
+READ = {"prompts", "text", "start", "folder", "card", "file"}
 """Paths that are read, and none of the tests' files is of the right kind."""
 UNLIMITED = {"minutes"}
 
@@ -103,6 +106,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-folder").mkdir()
     (tmp_path / "a-file").write_bytes(b"\x00\xffnothing that anybody reads")
+    model = ModelInfo(name="a", parameters=1, dtype="fp32")
+    machine = Machine(device="cpu", processor="a", threads=1, python="3", packages={})
+    trace = Trace(created="", settings=Settings(prompt="a"), target=model, machine=machine)
+    (tmp_path / "trace.json").write_text(trace.to_json())
     np.savez(tmp_path / "text.npz", ids=np.ones((1, 4), np.uint16), role=np.zeros((1, 4), np.uint8))
     return tmp_path
 

@@ -139,6 +139,18 @@ def test_a_way_away_and_back_keeps_it_and_a_link_shows_a_page_of_its_own(server,
     assert visitor.text("baseline") == mark(visitor) == ""
 
 
+def test_a_step_back_to_another_link_does_not_show_this_ones_run(server, visit):
+    visitor = visit(server.site, "?gamma=2")
+    visitor.page.goto(server.site.address + "?gamma=3")
+    opened(visitor)
+    visitor.run("echo three")
+    visitor.wait_phase("done")
+    visitor.page.go_back()
+    opened(visitor)
+    assert visitor.page.input_value("#sd-gamma input[type=number]") == "2"
+    assert visitor.text("baseline") == mark(visitor) == ""
+
+
 def test_a_run_too_long_to_be_kept_is_said(server, visit):
     visitor = visit(server.site)
     visitor.run("echo here")
