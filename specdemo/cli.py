@@ -66,6 +66,7 @@ _HOME = re.compile(r"(--[\w-]+=)(~.*)", re.DOTALL)
 
 def start(commands: typer.Typer, name: str) -> None:
     """A process's command line: its one way in and its one way out."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     sys.stdout.reconfigure(errors="replace")  # an old terminal gets question marks, not the end of a long run
     # A shell knows `~` where a word begins: of `--out=~/draft` it leaves a folder named `~`.
     words = [_HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), word) for word in sys.argv[1:]]
@@ -247,6 +248,9 @@ def _require_port(port: int | None) -> None:
             try:
                 tried.bind((LOCALHOST_NAME, each))
                 return
+            except (socket.gaierror, UnicodeError):
+                name = os.environ.get("GRADIO_SERVER_NAME")
+                raise UserError(f"GRADIO_SERVER_NAME is {name!r}, which is no address of this machine.") from None
             except OSError as error:
                 why = error.strerror
     where = f"port {port}" if port else f"any port from {ports[0]} to {ports[-1]}"

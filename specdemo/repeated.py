@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from specdemo.errors import UserError
 from specdemo.events import Lane, Trace
 from specdemo.models.pairs import OWN_PAIR
+from specdemo.settings import Settings
 
 
 def read_trace(file: Path) -> Trace:
-    """Raises UserError for a file that cannot be read or holds no trace."""
+    """Raises UserError for a file that cannot be read, or that holds no trace or no token to compare."""
     try:
         content = file.read_bytes()
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}.") from error
     try:
-        return Trace.from_json(content)
+        trace = Trace.from_json(content.removeprefix(BOM_UTF8))
     except ValueError as error:
         raise UserError(f"{file} is no trace. Write one: python -m specdemo run PROMPT --trace FILE") from error
+    Settings.checked(**trace.settings.model_dump())
+    if not any(trace.rounds(lane) for lane in trace.lanes):
+        raise UserError(
+            f"{file} is the trace of a race in which nothing was written: there is nothing to compare with."
+        )
+    return trace
 
 
 def pair_of(trace: Trace) -> str:
@@ -36,7 +44,7 @@ def compared(earlier: Trace, again: Trace) -> tuple[bool, str]:
     if not parted:
         return True, "Every lane wrote the text of the trace again."
     where = ", ".join(f"{lane} from token {at + 1} on" for lane, at in parted.items())
-    parts = ("target", "draft", "heads", "machine")
+    parts = ("target", "draft", "heads", "machine", "costs")
     others = [name for name in parts if getattr(earlier, name) != getattr(again, name)]
     why = f" What is not the trace's own: {', '.join(others)}." if others else ""
     return False, f"Another text than the trace's: {where}.{why}"

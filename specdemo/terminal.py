@@ -16,6 +16,7 @@ from rich.text import Text
 from specdemo.bench.report import MARK
 from specdemo.bench.steady import pause
 from specdemo.bench.surroundings import identity
+from specdemo.errors import UserError
 from specdemo.events import Lane, Trace
 from specdemo.journal import Journal
 from specdemo.longwork import Interrupted, Work, watched
@@ -50,11 +51,20 @@ def run_one(
     work = Work()
     with work.shown():
         trace = Trace.of(race(loaded, settings, work.stop, costs))
-    if file:
-        file.write_text(trace.to_json(), encoding="utf-8")
-    show(trace, console, beside)
+    try:
+        if file:
+            _keep(trace, file)
+    finally:
+        show(trace, console, beside)
     work.check()
     return trace
+
+
+def _keep(trace: Trace, file: Path) -> None:
+    try:
+        file.write_text(trace.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"The trace could not be written to {file}: {error.strerror}.") from error
 
 
 def show(trace: Trace, console: Console, beside: Console) -> None:
@@ -64,9 +74,16 @@ def show(trace: Trace, console: Console, beside: Console) -> None:
     racing = drafters(trace.settings)
     if console.is_terminal:
         _show_coloured(trace, racing, console)
-    else:
+        _show_numbers(trace, racing, beside)
+        return
+    _show_numbers(trace, racing, beside)  # first: whoever reads the pipe may have left
+    try:
         console.file.write(f"{trace.text(next(iter(racing), 'baseline'))}\n")
-    _show_numbers(trace, racing, beside)
+        console.file.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"The answer could not be written to standard output: {error.strerror}.") from error
 
 
 def _show_coloured(trace: Trace, racing: dict[Lane, str], console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -21,6 +22,10 @@ ROOT = Path(__file__).parents[1]
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command, inherited = [sys.executable, *arguments], os.environ | environment
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, env=inherited)
+
+
+def run_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=120)
 
 
 def command_line(body: str) -> list[str]:
@@ -101,6 +106,23 @@ def test_a_pipe_gets_the_answer_and_nothing_else_in_whatever_encoding(tmp_path: 
         assert done.returncode == 0, done.stderr
         answer = Trace.from_json(trace.read_bytes()).text("speculative")
         assert done.stdout == f"{answer.encode(encoding, 'replace').decode(encoding)}\n"
+        assert "tokens/pass" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_what_was_computed_is_shown_whatever_becomes_of_the_outputs(tmp_path: Path) -> None:
+    own = ["--target", str(save_model(tmp_path / "target")), "--device", "cpu", "--drafter", "prompt-lookup"]
+    words = [sys.executable, "-m", "specdemo", "run", "Hello", *own, "--max-tokens", "4"]
+    typed = shlex.join(words)
+    for command, status, told in (
+        (f"{typed} >&-", 0, "tokens/pass"),
+        (f"{typed} | true; exit ${{PIPESTATUS[0]}}", None, "tokens/pass"),
+        (f"{typed} > /dev/full", None, "The answer could not be written to standard output"),
+        (f"{typed} --trace /dev/full > /dev/null", 2, "The trace could not be written to /dev/full"),
+    ):
+        done = run_shell(command)
+        assert status in (None, done.returncode), done.stderr
+        assert told in done.stderr
         assert "tokens/pass" in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -27,7 +27,7 @@ from specdemo.models.device import choose_device, choose_dtype, cpu_quota
 from specdemo.models.files import STAMP
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.loading import LoadedPair, load_pair
-from specdemo.models.pairs import PAIRS, Pair, find_pair, own_pair, why_not
+from specdemo.models.pairs import BUILT_IN_TARGET, PAIRS, Pair, find_pair, own_pair, why_not
 from specdemo.models.transformers_runner import TransformersLanguageModel
 from tests.test_text import word_tokenizer
 from tests.tiny import CPU, Tiny
@@ -133,9 +133,22 @@ def test_the_built_in_draft_is_refused_for_another_vocabulary(tmp_path: Path) ->
         (lambda folder: (folder / "config.json").write_text("{"), "config.json in"),
         (lambda folder: _drop(folder, "model.norm.weight"), "lacks 'model.norm.weight'"),
         (lambda folder: _reshape(folder), "may not belong together"),
+        (lambda folder: _shorten(folder, "model.norm.weight", 1), "model.norm.weight is"),
+        (lambda folder: _shorten(folder, "model.layers.0.input_layernorm.weight", 0), "input_layernorm.weight is"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "files do not belong together"),
     ],
-    ids=["no config", "no weights", "truncated", "foreign file", "broken config", "tensor missing", "shapes", "tokens"],
+    ids=[
+        "no config",
+        "no weights",
+        "truncated",
+        "foreign file",
+        "broken config",
+        "tensor missing",
+        "shapes",
+        "norm of one",
+        "norm of none",
+        "tokens",
+    ],
 )
 def test_a_bad_model_folder_is_explained(tmp_path: Path, damage, message: str) -> None:
     folder = save_model(tmp_path / "target")
@@ -158,6 +171,25 @@ def _reshape(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     weights["model.layers.0.mlp.down_proj.weight"] = torch.zeros(5, 7)
     save_file(weights, folder / "model.safetensors")
+
+
+def _shorten(folder: Path, name: str, dimensions: int) -> None:
+    """A tensor that torch would stretch over any width."""
+    weights = load_file(folder / "model.safetensors")
+    weights[name] = weights[name][:1].reshape([1] * dimensions).clone()
+    save_file(weights, folder / "model.safetensors")
+
+
+def test_a_mistyped_draft_is_told_before_the_target_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdemo.models.loading.default_target", None)  # calling it would be a traceback
+    with pytest.raises(UserError, match="no file or folder /no/such/draft"):
+        load_pair(Pair("own", "own", BUILT_IN_TARGET, "/no/such/draft"), torch.device("cpu"), torch.float32)
+
+
+def test_a_folder_whose_name_is_no_text_is_told_so(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model").rename(tmp_path / "model\udcff")
+    with pytest.raises(UserError, match="no UTF-8 text"):
+        load(folder)
 
 
 def test_a_source_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

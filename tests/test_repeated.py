@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,38 @@ def test_of_a_lane_that_was_stopped_only_what_it_wrote_is_compared() -> None:
 def test_a_trace_knows_its_pair() -> None:
     trace = raced()
     assert pair_of(trace) == trace.settings.pair == tiny_pair().pair.id
+
+
+def _with_costs(**changes: object) -> dict:
+    costs = {"c": 0.1, "v": [1.0] * 65, "o": 0.0, "step": 0.01, "read": 0.0}
+    return {"costs": {"speculative": costs | changes}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (_with_costs(v=[]), "is no trace"),
+        (_with_costs(v=[1.0, -1.0]), "is no trace"),
+        (_with_costs(v=[0.0] * 65), "is no trace"),
+        (_with_costs(c=-5.0), "is no trace"),
+        (_with_costs(o="NaN"), "is no trace"),
+        ({"lanes": {}}, "nothing to compare"),
+        ({"lanes": {"speculative": []}}, "nothing to compare"),
+        ({"settings": settings().model_dump() | {"prompt": " "}}, "prompt is empty"),
+    ],
+)
+def test_a_trace_that_cannot_be_run_again_is_refused(tmp_path: Path, changes: dict, why: str) -> None:
+    content, file = json.loads(raced().to_json()), tmp_path / "trace.json"
+    file.write_text("\ufeff" + json.dumps(content | _with_costs()), encoding="utf-8")
+    assert read_trace(file).costs["speculative"].c == 0.1
+    file.write_text(json.dumps(content | changes))
+    with pytest.raises(UserError, match=why):
+        read_trace(file)
+
+
+def test_costs_of_this_machine_are_named_where_the_trace_has_none() -> None:
+    then = raced(seed=1, temperature=1.0, auto_gamma=True).model_copy(update={"costs": {}})
+    assert compared(then, raced(seed=2, temperature=1.0, auto_gamma=True))[1].endswith("own: costs.")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"category": "a", "prompt": "b"}'])

@@ -80,7 +80,8 @@ function readBefore() {
   if (way !== "reload" && way !== "back_forward") return {};
   try {
     const kept = JSON.parse(sessionStorage.getItem(KEY));
-    return kept?.from === location.href ? kept : {};
+    const own = way === "reload" || kept?.from === location.href; // what is reloaded was kept just now
+    return own && kept ? kept : {};
   } catch {
     return {};
   }

@@ -65,12 +65,19 @@ class Weights:
     def take(self, name: str) -> Tensor:
         return self.tensors.pop(name).to(self.device, self.dtype)
 
-    def norm(self, name: str) -> RMSNorm:
-        return RMSNorm(self.take(f"{name}.weight"), self.eps)
+    def norm(self, name: str, width: int) -> RMSNorm:
+        """Raises ValueError for a norm of another width: torch would stretch one of width 1 without a word."""
+        return RMSNorm(self._vector(f"{name}.weight", width), self.eps)
 
-    def norm_or_none(self, name: str) -> RMSNorm | None:
+    def norm_or_none(self, name: str, width: int) -> RMSNorm | None:
         """The norm of that name; None where the checkpoint has none."""
-        return self.norm(name) if f"{name}.weight" in self else None
+        return self.norm(name, width) if f"{name}.weight" in self else None
+
+    def _vector(self, name: str, width: int) -> Tensor:
+        vector = self.take(name)
+        if vector.shape != (width,):
+            raise ValueError(f"{name} is {tuple(vector.shape)}, where config.json or other weights say ({width},).")
+        return vector
 
     def vocab_ids(self, target_tokens: int) -> Tensor | None:
         """The target's id of every token of a head's own vocabulary, from "d2t"; None where the target's is used.
@@ -87,22 +94,27 @@ class Weights:
 
     def linear(self, part: str, *names: str) -> Linear:
         """One linear layer for all projections of the same input."""
-        weight = torch.cat([self.take(f"{part}{name}.weight") for name in names])
-        biases = [f"{part}{name}.bias" for name in names]
-        bias = torch.cat([self.take(name) for name in biases]) if biases[0] in self else None
-        return linear(weight, bias, self.coarse)
+        weights = [self.take(f"{part}{name}.weight") for name in names]
+        bias = None
+        if f"{part}{names[0]}.bias" in self:
+            pairs = zip(names, weights, strict=True)
+            bias = torch.cat([self._vector(f"{part}{name}.bias", len(weight)) for name, weight in pairs])
+        fused = torch.cat(weights)
+        del weights
+        return linear(fused, bias, self.coarse)
 
 
 class Block:
     """Weights of one layer. Its two halves give what is to be added to the residual stream; adding is the caller's, and
     so is `input_norm` in front of the first half."""
 
-    def __init__(self, weights: Weights, at: str, heads: Heads, normed: bool = True) -> None:
+    def __init__(self, weights: Weights, at: str, heads: Heads, width: int, normed: bool = True) -> None:
         self.heads = heads
-        self.input_norm = weights.norm(f"{at}input_layernorm") if normed else None
-        self.mlp_norm = weights.norm(f"{at}post_attention_layernorm")
+        self.input_norm = weights.norm(f"{at}input_layernorm", width) if normed else None
+        self.mlp_norm = weights.norm(f"{at}post_attention_layernorm", width)
         self._qkv = weights.linear(f"{at}self_attn.", "q_proj", "k_proj", "v_proj")
-        self._q_norm, self._k_norm = (weights.norm_or_none(f"{at}self_attn.{name}") for name in ("q_norm", "k_norm"))
+        self._q_norm = weights.norm_or_none(f"{at}self_attn.q_norm", heads.dim)
+        self._k_norm = weights.norm_or_none(f"{at}self_attn.k_norm", heads.dim)
         self._out = weights.linear(f"{at}self_attn.", "o_proj")
         self._gate_up = weights.linear(f"{at}mlp.", "gate_proj", "up_proj")
         self._down = weights.linear(f"{at}mlp.", "down_proj")

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from specdemo.settings import MAX_NODES
+
+_Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -13,11 +19,11 @@ class Costs:
     being 1. o: warping and deciding over a draft, beyond what a plain step has of it. step: seconds of a pass over one
     token, the unit. read: each further token that a draft step has to read first, since it was written without it."""
 
-    c: float
-    v: tuple[float, ...]
-    o: float
-    step: float = 1.0
-    read: float = 0.0
+    c: _Share
+    v: Annotated[tuple[_Time, ...], Field(min_length=1)]
+    o: Annotated[float, Field(allow_inf_nan=False)]
+    step: _Time = 1.0
+    read: _Share = 0.0
 
     def round(self, steps: int, drafted: int, behind: int = 0) -> float:
         """A round in which `steps` draft steps gave `drafted` tokens, `behind` tokens read before."""

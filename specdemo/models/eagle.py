@@ -54,15 +54,15 @@ class EagleHead:
         self._fuse: Callable[[Tensor], Tensor] = weights.linear("", "fc")
         self._read_vocabulary(weights)
         if self.joins_depths:
-            self._norm = weights.norm("norm")
-            self._hidden_norm = weights.norm("midlayer.hidden_norm")
+            self._norm = weights.norm("norm", self.width)
+            self._hidden_norm = weights.norm("midlayer.hidden_norm", self.width)
             self._norm_first = bool(getattr(config, "norm_before_residual", False))
-            self._block = Block(weights, "midlayer.", self.heads)
+            self._block = Block(weights, "midlayer.", self.heads, self.width)
             scales = weights.take("feature_norms") if "feature_norms" in weights else None
             self._feature_norms, self._eps = scales, config.rms_norm_eps
         else:
             normed = "layers.0.input_layernorm.weight" in weights  # the published ones have none in their first layer
-            self._block = Block(weights, "layers.0.", self.heads, normed)
+            self._block = Block(weights, "layers.0.", self.heads, self.width, normed)
         left = [name for name in tensors if "rotary_emb" not in name]
         if left:
             raise ValueError(f"{left[0]} is no weight of an EAGLE head.")

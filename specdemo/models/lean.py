@@ -36,11 +36,11 @@ class LeanModel:
         window = getattr(config, "sliding_window", None)
         self.max_length = min(config.max_position_embeddings, window or config.max_position_embeddings)
         weights = Weights(tensors, self.device, dtype, config.rms_norm_eps)
-        self.blocks = [Block(weights, f"model.layers.{i}.", self.heads) for i in range(self.depth)]
+        self.blocks = [Block(weights, f"model.layers.{i}.", self.heads, self.width) for i in range(self.depth)]
         unknown = [name for name in tensors if name.startswith("model.layers.") and "rotary_emb" not in name]
         if unknown:
             raise ValueError(f"{unknown[0]} is no weight of a Llama block.")
-        self.norm = weights.norm("model.norm")
+        self.norm = weights.norm("model.norm", self.width)
         self.embedding = weights.take("model.embed_tokens.weight")
         self.is_tied = config.tie_word_embeddings or "lm_head.weight" not in weights
         self._output = self.embedding if self.is_tied else weights.take("lm_head.weight")

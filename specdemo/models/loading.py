@@ -93,16 +93,18 @@ def fetch_pair(pair: Pair, progress: Progress = silent) -> None:
 
 def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Progress = silent) -> LoadedPair:
     """Load and warm up a pair. Raises UserError for whatever is wrong with the sources."""
+    _require_sources(pair)
     transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # what it warns about is said, or refused, in sentences of our own
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams, events and graphs are made on the current one
     target_name, target_folder = resolve(pair.target, progress)
+    draft_name, draft_folder = resolve(pair.draft, progress) if pair.draft else ("", "")
     progress(f"Loading {target_name}", None)
     tokenizer = _load_tokenizer(target_name, target_folder)
     target, config, generation = _load(target_name, target_folder, tokenizer, device, dtype)
     draft = None
     if pair.draft:
-        draft_name, draft_folder = resolve(pair.draft, progress)
         progress(f"Loading {draft_name}", None)
         draft = _load_draft(draft_name, draft_folder, tokenizer, device, dtype)
     for model, source in ((target, pair.target), (draft, pair.draft)):
@@ -121,6 +123,13 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
         warm_up(loaded, progress)
         progress("Measuring costs", None)
         return measured(loaded)
+
+
+def _require_sources(pair: Pair) -> None:
+    """Raises UserError for a mistyped path of any part, before another is downloaded, converted or read."""
+    for source in (pair.target, pair.draft):
+        if source and not source.startswith("built-in:"):
+            _path_of(source)
 
 
 def measured(loaded: LoadedPair) -> LoadedPair:
@@ -162,13 +171,9 @@ def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
         return NAME, str(default_target(progress))
     if source == BUILT_IN_DRAFT:
         return "the built-in draft", str(BUILT_IN_DRAFT_FOLDER)
-    path = local_path(source)
+    path = _path_of(source)
     if path is None:
         return source, str(_fetched(source, progress))
-    if not path.exists():
-        raise UserError(
-            f"There is no file or folder {source}. Check its spelling, or give a hub id such as OWNER/NAME."
-        )
     if gguf := gguf_of(path):
         return gguf.stem, str(converted(gguf, progress))
     if not (path / "config.json").is_file():
@@ -178,6 +183,22 @@ def resolve(source: str, progress: Progress = silent) -> tuple[str, str]:
         )
     read_config(path)
     return path.resolve().name, str(path)
+
+
+def _path_of(source: str) -> Path | None:
+    """The path that a source is, None for a hub id. Raises UserError where nothing is there, or nobody can name it."""
+    path = local_path(source)
+    if path is None:
+        return None
+    if not path.exists():
+        raise UserError(
+            f"There is no file or folder {source}. Check its spelling, or give a hub id such as OWNER/NAME."
+        )
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"The name {source!a} has bytes that are no UTF-8 text. Rename it.") from error
+    return path
 
 
 def _fetched(source: str, progress: Progress) -> Path:
@@ -304,7 +325,7 @@ def _shortened(target: LanguageModel, config: PreTrainedConfig) -> str:
 def _load_draft(name: str, source: str, target_tokenizer, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     """A draft model: one with a reduced vocabulary made by this project, or any model of the same tokenizer."""
     card = read_config(Path(source)).get("specdemo")
-    if card is not None:
+    if isinstance(card, dict):
         return _load_reduced(name, Path(source), card, target_tokenizer, device, dtype)
     tokenizer = _load_tokenizer(name, source)
     require_same(target_tokenizer, tokenizer)
@@ -365,7 +386,8 @@ def _explained(name: str) -> Iterator[None]:
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
     except _FAULTS as error:
-        first = str(error).strip().split("\n")[0]
+        lines = str(error).strip().split("\n")
+        first = " ".join(map(str.strip, lines)) if isinstance(error, StrictDataclassError) else lines[0]
         raise UserError(
             f"{name} could not be loaded: {first} If it is a hub id, check its spelling and the network; if it is a "
             "folder, check that config, tokenizer and safetensors are in it."

@@ -44,12 +44,20 @@ class LastSlash:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[Message] = []  # the answer's beginning, which gives its length
+
         async def say(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["content-length"] = str(int(headers["content-length"]) + len(self._SAID))
-            elif message.get("body"):
-                message["body"] = message["body"].replace(b"<head>", b"<head>" + self._SAID, 1)
+                held.append(message)
+                return
+            begins, body = held and held.pop(), message.get("body", b"")
+            if begins and b"<head>" in body:  # anything else that is answered here stays as it is
+                headers = MutableHeaders(scope=begins)
+                if "content-length" in headers:
+                    headers["content-length"] = str(int(headers["content-length"]) + len(self._SAID))
+                message["body"] = body.replace(b"<head>", b"<head>" + self._SAID, 1)
+            if begins:
+                await send(begins)
             await send(message)
 
         page = ("", scope.get("root_path", "").rstrip("/"))  # whether the proxy strips the sub-path or not

@@ -29,7 +29,7 @@ TABLE = {  # state: (Run, Stop, Clear); settings leave every state as it is
     "refused": ("queued", "error", "idle"),
     "server away": ("error", "error", "idle"),
 }
-SLOW = 1.5  # seconds of a pass: the state lasts while it is looked at
+SLOW = 600  # seconds of a pass: the state lasts while it is looked at, until the pace is another
 LOOK = "() => ({run: specdemo.page.feed.run, text: texts(), begun: window.begun})"
 COUNT = """() => {
     const {run} = specdemo.page, send = run.send;
@@ -131,7 +131,7 @@ def kept(before: dict, after: dict) -> bool:
 
 @pytest.mark.parametrize("state", TABLE)
 def test_every_action_in_every_state(scripted, visit, state):
-    stage = Stage(scripted, visit, "?max_tokens=1000")
+    stage = Stage(scripted, visit, "?max_tokens=60")
     page = stage.visitor.page
     run, stop, clear = TABLE[state]
     stage.into(state)

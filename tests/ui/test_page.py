@@ -92,6 +92,17 @@ def test_the_api_tells_the_place_in_line(served):
     assert {"waiting": {"place": 1, "of": 1}} in second.outputs()
 
 
+def test_what_is_no_page_is_answered_as_it_is(served):
+    """The page's address gets a line of script; a probe with another method has to get what was announced."""
+    _, address = served
+    for method in ("POST", "OPTIONS", "HEAD", "DELETE"):
+        answer = httpx.request(method, address)
+        assert method == "HEAD" or int(answer.headers["content-length"]) == len(answer.content)
+    page = httpx.get(address)
+    assert "createElement('base')" in page.text
+    assert int(page.headers["content-length"]) == len(page.content)
+
+
 def test_scripts_come_from_this_server(served):
     _, address = served
     response = httpx.get(f"{address}page-files/plotly.min.js")
