@@ -165,3 +165,22 @@ def test_a_window_too_low_for_all_is_scrolled_to_the_race(scripted, visit):
     assert boxes["#sd-stop"]["top"] >= 0
     assert boxes["#sd-stop"]["bottom"] <= boxes["#sd-stage"]["top"] + 1
     assert boxes["#sd-stage"]["top"] < 60
+
+
+def test_every_number_has_room_under_its_label(scripted, visit):
+    """The widest values that a tree's lane comes to, at the widths where its columns are narrowest."""
+    visitor = visit(scripted, "?drafter=tree&max_tokens=30", viewport=LAPTOP)
+    visitor.run()
+    visitor.wait_phase("done")
+    visitor.page.evaluate(
+        """() => {
+            const widest = {ttft: '12.34\u00a0s', tpot: '999\u00a0ms', nodes: '63.9 · 9.9'};
+            for (const [name, text] of Object.entries(widest))
+                document.querySelector(`.sd-speculative [data-n="${name}"]`).textContent = text;
+        }"""
+    )
+    for width in (1280, 1100, 380):
+        visitor.page.set_viewport_size({"width": width, "height": 800})
+        cut = """[...document.querySelectorAll('.sd-speculative .sd-num')].filter((n) => n.scrollWidth > n.clientWidth)
+            .map((n) => n.textContent)"""
+        assert visitor.page.evaluate(cut) == [], width
