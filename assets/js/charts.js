@@ -2,6 +2,7 @@
 // until a double click or a new run, sizes are fixed, and axes grow in steps so that lines do not crawl.
 
 import { count, percent, rate, ratio } from "./format.js";
+import { LANES } from "./schema.js";
 import { text } from "./words.js";
 
 const EVERY = 100; // milliseconds between redraws, of one chart each
@@ -9,7 +10,6 @@ const MOST_POINTS = 160; // drawn per line; longer series are thinned
 const RATE_SECONDS = 1.0; // a rate is taken over about this long
 const STEPS = [10, 20, 30, 50, 80, 120, 160, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200, 4800];
 
-const LANES = ["baseline", "speculative", "rival"];
 const SHARES = [0, 0.25, 0.5, 0.75, 1]; // ticks of an acceptance rate
 const byLane = (make) => Object.fromEntries(LANES.map((lane) => [lane, make()]));
 const stepUp = (value, steps = STEPS) => steps.find((step) => value <= step) ?? Math.ceil(value / 1000) * 1000;

@@ -1,11 +1,11 @@
 // What a run wrote, as one delta that grows, kept in this tab's session storage while the page is reloaded: by its
 // visitor, by Gradio when the server is back, or by a step back to it.
 
+import { LANES, OVER } from "./schema.js";
+
 const KEY = "specdemo-run";
 const MOST = 4_000_000; // characters; browsers give a page about five million
-const LANES = ["baseline", "speculative", "rival"];
 const PASSING = ["seq", "phase", "message"]; // said of a moment
-const OVER = ["stopped", "done", "error"];
 
 export class Kept {
   constructor() {

@@ -3,14 +3,13 @@
 
 import { Feed } from "./feed.js";
 import { Kept } from "./kept.js";
+import { LANES, OVER } from "./schema.js";
 import { everywhere, said, text } from "./words.js";
 
 const BUSY = new Set(["queued", "loading", "running", "stopping"]);
-const OVER = new Set(["stopped", "done", "error"]);
 const TICK = 250; // milliseconds between looks at Gradio's toasts and at how long nothing was heard
 const CALL = 2000; // milliseconds between calls to a server that is away
 const GONE = /connection|server stopped/i; // what Gradio says of a server that does not answer
-const LANES = ["baseline", "speculative", "rival"];
 
 const news = (delta, kind) => LANES.map((lane) => delta[lane]?.[kind]).find(Boolean);
 const writes = (delta) => news(delta, "rounds") || news(delta, "ghost") || delta.phase === "done";
@@ -130,7 +129,7 @@ export class Run {
   }
 
   #hear({ phase, ...details }) {
-    if (this.phase === "stopping" && !OVER.has(phase)) return; // the last updates before a stop takes effect
+    if (this.phase === "stopping" && !OVER.includes(phase)) return; // the last updates before a stop takes effect
     this.#set(phase, details);
   }
 
