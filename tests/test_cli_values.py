@@ -18,7 +18,7 @@ from typer.models import ArgumentInfo
 from typer.testing import CliRunner
 
 from specdemo.cli import app
-from specdemo.events import Machine, ModelInfo, Trace
+from specdemo.events import Machine, ModelInfo, Round, Token, Trace
 from specdemo.settings import Settings
 
 
@@ -108,7 +108,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "a-file").write_bytes(b"\x00\xffnothing that anybody reads")
     model = ModelInfo(name="a", parameters=1, dtype="fp32")
     machine = Machine(device="cpu", processor="a", threads=1, python="3", packages={})
-    trace = Trace(created="", settings=Settings(prompt="a"), target=model, machine=machine)
+    token = Token(id=0, text="a", outcome="plain", position=0)
+    spent = dict.fromkeys(("draft_seconds", "verify_seconds", "overhead_seconds", "clock"), 0.0)
+    lanes = {"baseline": [Round(round=0, start=0, drafted=[], final=token, **spent)]}
+    trace = Trace(created="", settings=Settings(prompt="a"), target=model, machine=machine, lanes=lanes)
     (tmp_path / "trace.json").write_text(trace.to_json())
     np.savez(tmp_path / "text.npz", ids=np.ones((1, 4), np.uint16), role=np.zeros((1, 4), np.uint8))
     return tmp_path
