@@ -131,6 +131,48 @@ CATALOGUE: dict[str, str] = {
     "{name} lacks {missing}: its files do not belong together. Fetch them again.": (
         "{name} に {missing} がありません。ファイルの組み合わせが違います。取得し直してください。"
     ),
+    "{fault}: its files do not belong together. Fetch them again.": (
+        "{fault}。ファイルの組み合わせが違います。取得し直してください。"
+    ),
+    "{name} holds {weight} as {held}, where its config.json describes {described}": (
+        "{name} の {weight} は {held} ですが、config.json には {described} とあります"
+    ),
+    "{name} holds more layers than its config.json describes, among their weights {surplus}": (
+        "{name} には config.json にない層の重み（{surplus} など）があります"
+    ),
+    "The name {name} has bytes that are no UTF-8 text. Rename it.": (
+        "{name} という名前には UTF-8 でないバイトがあります。名前を変えてください。"
+    ),
+    "{folder} has no safetensors file: other formats can run code when they are opened.": (
+        "{folder} に safetensors ファイルがありません。ほかの形式は、開くときにコードを実行するおそれがあります。"
+    ),
+    "There is no folder {folder}. A head on the hub is fetched and brought into this project's form by: "
+    "python -m specdemo convert": (
+        "{folder} というフォルダーはありません。ハブにあるヘッドは python -m specdemo convert で取得・変換できます。"
+    ),
+    "{folder} is no head: its config.json does not say so. Published checkpoints are brought into this form by: "
+    "python -m specdemo convert": (
+        "{folder} はヘッドではありません（config.json にその記述がありません）。公開されているものは "
+        "python -m specdemo convert で変換できます。"
+    ),
+    "{folder} holds {name} as {kind}: it is quantised, which is not computed here. Fetch weights in fp32, fp16 or "
+    "bf16.": (
+        "{folder} の {name} は {kind} で量子化されており、ここでは計算できません。fp32、fp16、bf16 の重みを取得して"
+        "ください。"
+    ),
+    "{folder} holds {name} with numbers that are not finite (NaN or infinite): it is damaged. Make it or fetch it "
+    "again.": (
+        "{folder} の {name} に有限でない数（NaN か無限大）があり、壊れています。作り直すか取得し直してください。"
+    ),
+    "{folder} holds {name} with numbers too large for this precision: give --dtype fp32.": (
+        "{folder} の {name} にはこの精度では表せない大きな数があります。--dtype fp32 を付けてください。"
+    ),
+    "config.json in {folder} cannot be read ({error}). Fetch it again.": (
+        "{folder} の config.json を読めません（{error}）。取得し直してください。"
+    ),
+    "config.json in {folder} is not an object of fields. Fetch it again.": (
+        "{folder} の config.json の形式が違います。取得し直してください。"
+    ),
     "{name} does not fit into the GPU's memory. Choose a smaller pair.": (
         "{name} は GPU のメモリーに入りません。小さい組を選んでください。"
     ),

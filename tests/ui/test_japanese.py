@@ -17,7 +17,7 @@ from specdemo.settings import Settings
 from specdemo.ui.japanese import CATALOGUE, both, japanese
 
 ROOT = Path(specdemo.__file__).parent
-MODELS = ("loading", "wheel", "kept", "pairs", "probe", "tokens")
+MODELS = ("files", "loading", "wheel", "kept", "pairs", "probe", "tokens")
 SPEAK_TO_VISITORS = (
     "settings",
     "race",
