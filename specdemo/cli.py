@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Annotated
 
 import typer
+from rich.console import Console
 from rich.logging import RichHandler
 
 from specdemo.bench.commands import JournalFile, Resume, bench, tune
@@ -141,10 +142,7 @@ def run(
     dtype: Dtype = None,
 ) -> None:
     """Race in the terminal: one prompt with coloured text, or a table over a file of prompts."""
-    console = wide_console()
-    # One prompt's answer is all that a pipe gets; a terminal shows everything.
-    beside = console if prompts or console.is_terminal else wide_console(stderr=True)
-    _log_to_terminal(beside.file)
+    console, beside = _consoles(is_table=prompts is not None)
     from specdemo import terminal
     from specdemo.prompts import read_prompts
     from specdemo.settings import Settings
@@ -191,9 +189,7 @@ def repeat(
     dtype: Dtype = None,
 ) -> None:
     """Run the race of a trace again: by its settings and costs every lane writes its text again. Status 1 if not."""
-    console = wide_console()
-    beside = console if console.is_terminal else wide_console(stderr=True)
-    _log_to_terminal(beside.file)
+    console, beside = _consoles()
     from specdemo import terminal
     from specdemo.race import drafters
     from specdemo.repeated import compared, pair_of, read_trace
@@ -228,6 +224,14 @@ def convert(
         with console.status("Converting"):
             label = convert_checkpoint(source, out)
         console.print(f"{label}: written to {out}. Use it: --target THE_MODEL_IT_IS_FOR --head {out}", markup=False)
+
+
+def _consoles(is_table: bool = False) -> tuple[Console, Console]:
+    """Where an answer goes and where all else does, the log too: one prompt's answer is all that a pipe gets."""
+    console = wide_console()
+    beside = console if is_table or console.is_terminal else wide_console(stderr=True)
+    _log_to_terminal(beside.file)
+    return console, beside
 
 
 def _log_to_terminal(stream: IO[str] | None = None) -> None:

@@ -129,8 +129,7 @@ def test_what_was_computed_is_shown_whatever_becomes_of_the_outputs(tmp_path: Pa
 
 def test_a_home_behind_an_options_equals_sign_is_the_users(tmp_path: Path) -> None:
     """No shell expands it there, and `--out=~/draft` would make a folder that is called `~`."""
-    body = "print(where)"
-    code = command_line(body)[1].replace("def it():", "def it(where: str = '', word: str = ''):")
+    code = command_line("print(where)")[1].replace("def it():", "def it(where: str = ''):")
     for typed, seen in (("--where=~/draft", f"{tmp_path}/draft"), ("--where=a~b", "a~b"), ("--where=~", f"{tmp_path}")):
         assert run("-c", code, typed, HOME=str(tmp_path)).stdout == f"{seen}\n"
 
