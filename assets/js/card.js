@@ -75,7 +75,7 @@ export class Card {
 
   #leave({ target, relatedTarget }) {
     const still = relatedTarget instanceof Element && target.closest(TOKEN) && relatedTarget.closest(TOKEN) === target.closest(TOKEN);
-    if (!this.pinned && !still) this.hide();
+    if (!still) this.#let();
   }
 
   // Of thousands of tokens the one in focus alone has a role and a name: the others are plain text to a screen reader.
@@ -142,7 +142,13 @@ export class Card {
   #follow() {
     if (!this.anchor) return;
     if (inSight(this.anchor, this.anchor.closest(".sd-text, .sd-rows, .sd-tree-view"))) this.#place();
-    else if (!this.pinned) this.hide();
+    else this.#let();
+  }
+
+  // What the keys have reached keeps its card: a page that is still scrolling to it takes it out of sight, and moves other
+  // things from under a pointer that rests.
+  #let() {
+    if (!this.pinned && !this.anchor?.matches(":focus-visible")) this.hide();
   }
 
   #place() {
