@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from specdemo.models.device import use_cpu_quota
+from specdemo.models.device import cpu_quota, use_cpu_quota
 from specdemo.models.loading import LoadedPair, load_pair
 from specdemo.models.pairs import DEFAULT_PAIR, PAIRS
+
+
+def pytest_configure() -> None:
+    """The workers of a suite share the cores, and so does what they start: torch's threads wait by spinning, and where
+    there are more of them than cores they hold each other up."""
+    if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpu_quota() // int(workers))))
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from specdemo.ui.page import build, launch_kwargs
+from specdemo.ui.page import build
+from tests.serving import free_port, launched
 from tests.ui.fake_host import FakeHost
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,18 +156,14 @@ def scripted() -> Iterator[Site]:
     """The page over a host that replays a text. Started before the browser, whose loop would be in its way."""
     host = FakeHost()
     host.prepare("smollm2-135m")
-    page = build(host)
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_kwargs())
-    yield Site(address, host=host)
-    page.close(verbose=False)
+    with launched(build(host)) as address:
+        yield Site(address, host=host)
 
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Site]:
     """The app as a user starts it, with the default pair."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = (SCREENSHOTS / "app.log").open("w") if SCREENSHOTS.exists() else subprocess.DEVNULL
     process = subprocess.Popen(
         [sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT

@@ -10,9 +10,10 @@ import pytest
 from gradio_client import Client
 
 from specdemo.events import Trace
-from specdemo.ui.page import build, launch_kwargs
+from specdemo.ui.page import build
 from tests.browser.conftest import Site
 from tests.proxy import proxied
+from tests.serving import launched
 from tests.ui.fake_host import FakeHost
 
 pytestmark = pytest.mark.browser
@@ -31,9 +32,7 @@ def sites() -> Iterator[dict[str, Site]]:
             patch.setenv("GRADIO_ROOT_PATH", root.replace("SITE", proxy.address))
             host = FakeHost(step=0.002)
             host.prepare("smollm2-135m")
-            page = build(host)
-            _, proxy.behind, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_kwargs())
-            stack.callback(page.close, verbose=False)
+            proxy.behind = stack.enter_context(launched(build(host)))
             found[root] = Site(proxy.address + prefix, host=host)
         yield found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 from tests.browser.conftest import ROOT, Site, Visitor
+from tests.serving import free_port
 
 pytestmark = pytest.mark.browser
 
@@ -31,9 +31,7 @@ class Server:
     """The page over a scripted host in a process of its own, always at the same address."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.site = Site(f"http://127.0.0.1:{self.port}/")
         self._process: subprocess.Popen | None = None
 

@@ -11,7 +11,8 @@ from gradio_client.exceptions import AppError
 
 from specdemo.events import Trace
 from specdemo.ui.assets import STYLES
-from specdemo.ui.page import build, launch_kwargs
+from specdemo.ui.page import build
+from tests.serving import launched
 from tests.ui.fake_host import FakeHost
 from tests.ui.test_stream import wait_until
 
@@ -19,10 +20,8 @@ from tests.ui.test_stream import wait_until
 @pytest.fixture(scope="module")
 def served():
     host = FakeHost(step=0.005)
-    page = build(host)
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_kwargs())
-    yield host, address
-    page.close(verbose=False)
+    with launched(build(host)) as address:
+        yield host, address
 
 
 @pytest.fixture
