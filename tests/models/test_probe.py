@@ -38,6 +38,7 @@ from transformers import (
 from specdemo.errors import UserError
 from specdemo.models.block import Block
 from specdemo.models.lean_runner import LeanRunner
+from specdemo.models.measure import BUSY
 from specdemo.models.probe import probe
 from specdemo.models.transformers_runner import TransformersLanguageModel
 from tests.test_loading import load, save_model
@@ -277,10 +278,15 @@ def test_texts_end_before_their_positions_are_rotated_anew(
     assert text == expected[0].tolist()
 
 
+def lasting(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """What is said of a pair, whatever else this machine has to do meanwhile."""
+    return tuple(text for text in warnings if text != BUSY)
+
+
 def test_a_context_that_is_cut_short_is_told(tmp_path: Path) -> None:
     loaded = load(save_model(tmp_path / "phi", model=long_rope()))
-    assert loaded.warnings == (
+    assert lasting(loaded.warnings) == (
         "phi reads 32 tokens here, prompt and answer together, instead of 128: beyond them it rotates all positions "
         "anew, and nothing that is cached would be right.",
     )
-    assert load(save_model(tmp_path / "plain")).warnings == ()
+    assert lasting(load(save_model(tmp_path / "plain")).warnings) == ()

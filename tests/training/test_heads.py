@@ -16,6 +16,7 @@ from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
 from specdemo.models.heads import load_head, mismatch
 from specdemo.models.lean_runner import LeanLanguageModel
+from specdemo.models.measure import BUSY
 from specdemo.models.tree import ROOT, Tree
 from specdemo.training import eagle as eagle_training
 from specdemo.training import features, head_jobs, jobs
@@ -166,7 +167,7 @@ def test_the_shipped_heads_are_small_and_belong_to_the_default_target(default_pa
         assert sum(file.stat().st_size for file in folder.iterdir()) < 40e6
         assert not mismatch(folder, default_pair.target)
         assert (folder / "README.md").read_text().count(default_pair.target.info.sha256) == 1
-    assert not default_pair.warnings
+    assert set(default_pair.warnings) <= {BUSY}
 
 
 # --- Mistakes ---
