@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 import huggingface_hub.constants
-import torch
 
 from specdemo.drafters import DRAFTERS
 from specdemo.errors import UserError
 from specdemo.events import RaceEvent
-from specdemo.models.device import choose_device, choose_dtype, dtype_name, free_memory, use_cpu_quota
+from specdemo.models.device import (
+    choose_device,
+    choose_dtype,
+    dtype_name,
+    enter,
+    free_memory,
+    is_lost,
+    is_out_of_memory,
+    release,
+    use_cpu_quota,
+)
 from specdemo.models.loading import LoadedPair, fetch_pair, load_pair
 from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair, own_pair, why_not
 from specdemo.race import race
@@ -21,13 +33,18 @@ from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Host:
     """Holds one loaded pair at a time. Every method may be called from any thread.
 
-    Models compute in threads that end (one for each load, one for each race), never in a thread that lives on: OpenMP
-    keeps a team of workers for every thread that has computed, and with more workers than cores all of them stop
-    spinning at barriers, which made a decoding step 40 % slower.
+    On a CPU models compute in threads that end (one for each load, one for each race), never in a thread that lives on:
+    OpenMP keeps a team of workers for every thread that has computed, and with more workers than cores all of them stop
+    spinning at barriers, which made a decoding step 40 % slower. On a GPU it is the other way round: one thread does
+    it all and lives on, since memory that recorded passes use is freed with the thread that recorded them (pytorch
+    #192061).
 
     Args:
         target, draft, heads: a pair of one's own (folders or hub ids; folders of heads), offered beside the registry's
@@ -50,16 +67,21 @@ class Host:
         own = own_pair(target, draft, heads)
         self._pairs: dict[str, Pair] = ({own.id: own} if own else {}) | PAIRS
         self.first_pair = own.id if own else DEFAULT_PAIR
-        self._lock = threading.Lock()  # guards the three fields below
+        on_gpu = self.device.type == "cuda"
+        self._thread = ThreadPoolExecutor(1, "gpu", initializer=enter, initargs=(self.device,)) if on_gpu else None
+        self._lock = threading.Lock()  # guards the fields below
         self._wanted: str | None = None
         self._loaded: LoadedPair | None = None
         self._status = Status(message="Nothing is loaded yet", fraction=None, ready=False)
+        self._lost = ""  # what to say once a GPU has failed for good
         self._device_lock = threading.Lock()  # loading and racing take turns on the device
 
     def prepare(self, pair: str) -> None:
         """Start loading a pair in the background; returns at once. Does nothing if it is loaded or on its way."""
         found = find_pair(self._pairs, pair)
         with self._lock:
+            if self._lost:
+                raise UserError(self._lost)
             if self._wanted == pair and not self._status.error:
                 return
             if self._loaded is not None and self._loaded.pair.id == pair:
@@ -101,21 +123,43 @@ class Host:
         return f"{loaded.target.info.name}{draft} · {where}"
 
     def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
-        """See `specdemo.race.race`; decoding happens in the calling thread."""
+        """See `specdemo.race.race`; on a CPU, decoding happens in the calling thread."""
         with self._device_lock:
             with self._lock:
                 loaded = self._loaded
+                if self._lost:
+                    raise UserError(self._lost)
             if loaded is None or loaded.pair.id != settings.pair:
                 raise UserError("The pair is not loaded yet. Wait for it, then press Run again.")
+            events = race(loaded, settings, stop)
             try:
-                yield from race(loaded, settings, stop)
+                while (event := self._compute(next, events, None)) is not None:
+                    yield event
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if (explained := self._explained(loaded, error)) is None:
                     raise
-                torch.cuda.empty_cache()
-                raise UserError(
-                    "The memory is full. Shorten the prompt or the answer, or choose a smaller pair."
-                ) from error
+                raise explained from error
+            finally:
+                self._compute(events.close)
+
+    def _compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something where this device's work is done: on a GPU in its one thread."""
+        return work(*args, **kwargs) if self._thread is None else self._thread.submit(work, *args, **kwargs).result()
+
+    def _explained(self, loaded: LoadedPair | None, error: Exception) -> UserError | None:
+        """What to say of an error of the device's; None for any other. Leaves what can still be used usable."""
+        if loaded and is_out_of_memory(error):
+            # The failed frames hold tensors, and so do the caches that wait for the next run.
+            traceback.clear_frames(error.__traceback__)
+            loaded.forget()
+            self._compute(release, self.device)
+            return UserError("The memory is full. Shorten the prompt or the answer, or choose a smaller pair.")
+        if is_lost(error):
+            first = str(error).strip().split("\n")[0]
+            with self._lock:
+                self._lost = f"The GPU has failed ({first}), and so would every later run. Restart the program."
+            return UserError(self._lost)
+        return None
 
     def _why_not(self, pair: Pair) -> str:
         loaded = self._loaded
@@ -137,7 +181,8 @@ class Host:
                     if self._wanted != pair.id:
                         return  # the visitor has changed their mind meanwhile
                     self._loaded = None  # two pairs at once may not fit
-                loaded = load_pair(pair, self.device, self.dtype, progress)
+                self._compute(release, self.device)
+                loaded = self._compute(load_pair, pair, self.device, self.dtype, progress)
                 with self._lock:
                     self._loaded = loaded
             log.info("%s is ready", pair.label)
@@ -147,9 +192,10 @@ class Host:
         except UserError as error:
             log.warning("%s", error)
             self._say(pair, Status(message=str(error), fraction=None, ready=False, error=str(error)))
-        except Exception:
+        except Exception as error:
             log.exception("loading %s failed", pair.id)
             text = f"{pair.label} could not be loaded because of an unexpected error; the server's log has the details."
+            text = str(self._explained(None, error) or text)
             self._say(pair, Status(message=text, fraction=None, ready=False, error=text))
 
     def _say(self, pair: Pair, status: Status) -> None:
@@ -160,8 +206,3 @@ class Host:
 
 def _ready(pair: Pair, warnings: Sequence[str]) -> Status:
     return Status(message=" ".join([f"{pair.label} is ready", *warnings]), fraction=1.0, ready=True)
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # torch raises its own class on GPUs and a bare RuntimeError from the CPU's allocator.
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

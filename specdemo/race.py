@@ -37,7 +37,7 @@ from specdemo.events import (
     Trace,
 )
 from specdemo.models.costs import Costs
-from specdemo.models.device import processor_name
+from specdemo.models.device import enter, processor_name
 from specdemo.models.loading import LoadedPair
 from specdemo.models.runner import LanguageModel, chunks
 from specdemo.settings import BEST, Settings
@@ -60,6 +60,7 @@ def race(
     Setting `stop` ends every lane before their next model call. Raises UserError for settings that this pair cannot
     serve. Closing the generator at any point leaves the models as they were.
     """
+    enter(loaded.target.device)
     settings = resolved(loaded, settings)
     costs = {lane: _costs(loaded, name) for lane, name in drafters(settings).items()} | dict(costs or {})
     lanes = _lanes(loaded, settings, costs, stop)

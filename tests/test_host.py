@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import specdemo.host as host_module
 from specdemo.errors import UserError
@@ -103,7 +104,7 @@ def test_running_out_of_memory_is_explained_and_the_next_run_works(
     right = host_module.race
 
     def out_of_memory(*_) -> Iterator:
-        raise RuntimeError(message) if message else host_module.torch.OutOfMemoryError("CUDA out of memory")
+        raise RuntimeError(message) if message else torch.OutOfMemoryError("CUDA out of memory")
         yield
 
     monkeypatch.setattr(host_module, "race", out_of_memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import BaseModel
 
-from specdemo.models.device import DTYPES, seconds_of
+from specdemo.models.device import DTYPES, enter, seconds_of
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.runner import LanguageModel
 
@@ -31,6 +31,7 @@ class Roofline(BaseModel):
 def measure_bandwidth(device: torch.device, size: int = _BUFFER) -> float:
     """Bytes a second at which weights can be read: the best of a few sums and matrix-vector products over a buffer
     that no cache holds."""
+    enter(device)
     rows = torch.ones(size // 4 // 4096, 4096, device=device)
     vector = torch.ones(4096, device=device)
     best = 0.0

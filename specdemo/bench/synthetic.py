@@ -18,7 +18,7 @@ from transformers import LlamaConfig
 from specdemo.bench.roofline import Roofline, roofline
 from specdemo.drafters.draft_model import spread
 from specdemo.events import Machine, ModelInfo
-from specdemo.models.device import dtype_name, seconds_of
+from specdemo.models.device import dtype_name, enter, seconds_of
 from specdemo.models.lean import LeanModel
 from specdemo.models.lean_runner import LeanLanguageModel, LeanRunner
 from specdemo.models.progress import Progress, silent
@@ -108,6 +108,7 @@ def run(
     say: Progress = silent,
 ) -> Synthetic:
     """Measure everything on one device; plain and speculative decoding in turn, medians of three."""
+    enter(device)
     room = _PROMPT + tokens + 2 * gamma + 20
     draft_size = "tiny" if target_size == "tiny" else "draft"
     say("making random weights", 0.0)

@@ -16,7 +16,7 @@ from torch import Tensor
 from specdemo.decoding.request import no_distribution
 from specdemo.drafters.draft_model import spread, target_ids
 from specdemo.errors import UserError
-from specdemo.models.device import to_device
+from specdemo.models.device import enter, to_device
 from specdemo.models.runner import LanguageModel, Runner
 from specdemo.sampling import Uniforms, draw, probabilities, verify
 from specdemo.settings import SamplerSettings
@@ -62,6 +62,7 @@ def decode_batch(
     capacity = max(map(len, request.prompts)) + request.max_tokens + gamma + 1
     if capacity > target.max_length or (draft and capacity > draft.max_length):
         raise UserError(f"A batch needs room for {capacity:,} tokens a row, more than these models can read.")
+    enter(target.device)
     runner = _prefilled(target, request.prompts, capacity)
     drafter = _prefilled(draft, request.prompts, capacity) if draft else None
     uniforms = Uniforms(request.seed, "target", target.device)
@@ -69,7 +70,7 @@ def decode_batch(
     contexts = [list(prompt) for prompt in request.prompts]
     run = BatchRun([[] for _ in contexts], open_rows=list(range(len(contexts))))
     if target.device.type == "cuda":
-        torch.cuda.synchronize()  # the prompts are still being read
+        torch.cuda.synchronize(target.device)  # the prompts are still being read
     start = time.perf_counter()
     while run.open_rows:
         batch = len(contexts)

@@ -26,7 +26,7 @@ class Cached(Protocol):
 
 
 class KVCache:
-    """Keys and values of the tokens seen so far, [2, batch, kv_heads, capacity, head_dim] a layer.
+    """Keys and values of the tokens seen so far, `stored` [layers, 2, batch, kv_heads, capacity, head_dim].
 
     `lengths` is the single truth about what is valid in each row: appending writes behind it, rolling back only moves
     it. Rows may differ in length.
@@ -38,8 +38,9 @@ class KVCache:
 
     def __init__(self, model: Cached, capacity: int, batch: int = 1, taps: Sequence[int] = ()) -> None:
         device, dtype, self.heads = model.device, model.dtype, model.heads
-        shape = (2, batch, self.heads.shared, capacity, self.heads.dim)
-        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(model.depth)]
+        shape = (model.depth, 2, batch, self.heads.shared, capacity, self.heads.dim)
+        self.stored = torch.zeros(shape, dtype=dtype, device=device)
+        self.layers = self.stored.unbind(0)
         cos, sin = rotary_tables(*model.rotary, capacity)
         # Signed as Block's rotation wants it: there a half turn of the dimensions stands for rotate_half.
         sin = sin * torch.tensor([-1.0, 1.0]).repeat_interleave(self.heads.dim // 2)
@@ -53,11 +54,16 @@ class KVCache:
         """Keep the first `length` tokens and those in `slots` behind them, moved together. Of a cache of one row."""
         end = length + len(slots)
         if slots != list(range(length, end)):
-            index = torch.tensor(slots, device=self.device)
-            for stored in self.layers:
-                stored[..., length:end, :] = stored.index_select(3, index)
-            self.features[:, length:end] = self.features.index_select(1, index)
+            index = to_device(slots, self.device)
+            self.stored[..., length:end, :] = self.stored.index_select(4, index)
+            if self.taps:
+                self.features[:, length:end] = self.features.index_select(1, index)
         self.lengths = [end]
+
+    def clear(self) -> None:
+        """Forget everything. Recorded passes read behind the text too, masked, and a NaN there would come through."""
+        self.stored.zero_()
+        self.lengths = [0] * self.batch
 
     def tap(self, depth: int, x: Tensor, slots: slice | Tensor) -> None:
         """Keep the states x [batch, k, width] of a depth where somebody wants them."""
@@ -95,6 +101,16 @@ class KVCache:
             mask = torch.ones(k, new.stop, dtype=torch.bool, device=self.device).tril(start)
             mask = mask.repeat(self.heads.groups, 1)
         return Place(new, new.stop, self.cos[new], self.sin[new], mask)
+
+    def branching(self, seen: Tensor, depths: Tensor, start: Tensor, end: int) -> Place:
+        """Behind `start` [1], as a tree whose nodes see each other as in `seen` [k, k] bool and stand at `depths` [k].
+        Everything stays on the device; attention reads `end` slots. Of a cache of one row."""
+        k = len(depths)
+        node = torch.arange(end, device=self.device) - start  # that lies in each slot
+        mask = (node < 0) | ((node < k) & seen[:, node.clamp(0, k - 1)])
+        positions = start + depths
+        slots = start[:, None] + torch.arange(k, device=self.device)
+        return Place(slots, end, self.cos[positions], self.sin[positions], mask.repeat(self.heads.groups, 1))
 
     def ragged(self, k: int, starts: Tensor, end: int) -> Place:
         """Behind `starts` [batch], which may differ and stay on the device; attention reads `end` slots of each row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import time
@@ -26,10 +27,8 @@ def choose_device(name: str | None = None) -> torch.device:
         available.insert(0, "mps")
     if torch.cuda.is_available():
         available.insert(0, "cuda")
-    if name is None:
-        return torch.device(available[0])
     try:
-        device = torch.device(name)
+        device = torch.device(name or available[0])
     except RuntimeError:
         device = None
     if device is None or device.type not in available:
@@ -38,17 +37,27 @@ def choose_device(name: str | None = None) -> torch.device:
         raise UserError(
             f"There is no device {name!r} here: this machine has {torch.cuda.device_count()} CUDA device(s)."
         )
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())  # tensors have a number, and so must what they are on
     return device
 
 
+def enter(device: torch.device) -> None:
+    """Let this thread's streams, events and graphs be made on a GPU: each thread begins with the first one's."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def choose_dtype(device: torch.device, name: str | None = None) -> torch.dtype:
-    """The dtype asked for, or the device's own: cpu fp32, cuda bf16 where it has it, else fp16."""
+    """The dtype asked for, or the device's own: cpu fp32, cuda bf16 where it computes in it itself, else fp16."""
     if name is not None:
         if name not in DTYPES:
             raise UserError(f"There is no dtype {name!r}; choose one of: {', '.join(DTYPES)}.")
         return DTYPES[name]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        with torch.cuda.device(device):
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if native else torch.float16
     return torch.float16 if device.type == "mps" else torch.float32
 
 
@@ -122,9 +131,27 @@ def _quota(group: Path) -> float | None:
 def free_memory(device: torch.device) -> int:
     """Bytes that models may take: the device's free memory, on the CPU what this machine and container still have."""
     if device.type == "cuda":
-        return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
+        return torch.cuda.mem_get_info(device)[0]
     left = [_memory_left(group) for group in _cgroups("memory")]
     return min([psutil.virtual_memory().available, *(bytes_ for bytes_ in left if bytes_ is not None)])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: torch has a class for GPUs' and raises a bare RuntimeError from the CPU's."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a GPU has failed in a way that every later call of this process will meet again."""
+    return isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error)
+
+
+def release(device: torch.device) -> None:
+    """Give back to the device what nobody holds any more: torch keeps freed memory, and cycles keep tensors."""
+    gc.collect()
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.empty_cache()
 
 
 def _memory_left(group: Path) -> int | None:

@@ -1,8 +1,8 @@
 """Passes recorded once and replayed: what decoding costs on a GPU when Python has left the room.
 
 A decoding pass is a few hundred small kernels, and launching them one by one takes longer than running them. A CUDA
-graph replays them all with one call, on the same memory every time: so ids and the place in the cache are inputs that
-lie on the device, and attention reads a fixed span of the cache, masked behind the text.
+graph replays them all with one call, on the same memory every time: so ids, the place in the cache and the shape of a
+tree are inputs that lie on the device, and attention reads a fixed span of the cache, masked behind the text.
 """
 
 from __future__ import annotations
@@ -14,41 +14,62 @@ from torch import Tensor
 
 from specdemo.models.cache import KVCache
 from specdemo.models.lean import LeanModel
+from specdemo.models.tree import Tree
 
 _SPANS = (512, 2048, 8192)  # cache slots that a recorded pass reads; beyond, the whole cache
+
+TREES = (9, 17, 33, 65)
+"""Tokens of a recorded pass over a tree, the text's last one among them: smaller trees are filled up to the next."""
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Records a function of no arguments: how to run it again, and where its result then lies."""
 
 
 class RecordedPasses:
-    """Passes of one model over one cache of one row, a recording for each (number of tokens, span)."""
+    """Passes of one model over one cache of one row, a recording for each (number of tokens, span, chain or tree)."""
 
     def __init__(self, model: LeanModel, cache: KVCache, record: Record) -> None:
         self.model, self.cache, self._record = model, cache, record
-        self._recorded: dict[tuple[int, int], _Pass] = {}
+        self._recorded: dict[tuple[int, int, bool], _Pass] = {}
 
-    def prepare(self, lengths: Iterable[int], end: int) -> None:
-        """Record passes over each of `lengths` tokens for texts of up to `end` tokens, so that no run waits for it."""
+    @property
+    def count(self) -> int:
+        """Recordings."""
+        return len(self._recorded)
+
+    def prepare(self, lengths: Iterable[int], end: int, trees: Iterable[int] = ()) -> None:
+        """Record passes over each of `lengths` tokens, and over trees of up to each of `trees`, for texts of up to
+        `end` tokens, so that no run waits for it. What is longer than a span is left to be run as it is."""
+        wanted = [*((k, False) for k in lengths), *((k, True) for k in trees)]
         for span in self._spans(end):
-            for k in lengths:
-                if (k, span) not in self._recorded:
-                    self._recorded[k, span] = _Pass(self.model, self.cache, k, span, self._record)
+            for k, tree in wanted:
+                if k <= span and (k, span, tree) not in self._recorded:
+                    self._recorded[k, span, tree] = _Pass(self.model, self.cache, k, span, self._record, tree)
 
-    def knows(self, k: int) -> bool:
+    def knows(self, k: int, tree: bool = False) -> bool:
         """Whether a pass over k tokens behind the cache's text is recorded."""
-        return (k, self._span(self.cache.lengths[0] + k)) in self._recorded
+        return self._find(k, tree) is not None
 
     @torch.inference_mode()
-    def run(self, rows: Tensor) -> Tensor:
-        """Append embedding rows [1, k]; logits [1, k, vocab], valid until its next run."""
+    def run(self, rows: Tensor, tree: Tree | None = None) -> Tensor:
+        """Append embedding rows [1, k], the nodes of a tree where there is one; logits [1, k, vocab], valid until the
+        next run of any pass."""
         k, start = rows.shape[1], self.cache.lengths[0]
-        known = self._recorded[k, self._span(start + k)]
-        known.ids.copy_(rows)
+        known = self._find(k, tree is not None)
+        if known is None:
+            raise ValueError(f"no pass over {k} tokens behind {start} was recorded")
+        known.ids[:, :k].copy_(rows)
         known.start.fill_(start)
+        if tree is not None:
+            known.layout.copy_(_pinned(_layout(tree, len(known.layout)), known.layout.device), non_blocking=True)
         known.replay()
         self.cache.lengths = [start + k]
-        return known.logits
+        return known.logits[:, :k]
+
+    def _find(self, k: int, tree: bool) -> _Pass | None:
+        size = next((size for size in TREES if size >= k), k) if tree else k
+        end = self.cache.lengths[0] + size
+        return self._recorded.get((size, self._span(end), tree)) if end <= self.cache.capacity else None
 
     def _span(self, end: int) -> int:
         return min(self.cache.capacity, next((span for span in _SPANS if span >= end), self.cache.capacity))
@@ -59,31 +80,56 @@ class RecordedPasses:
 
 
 class _Pass:
+    """Over k tokens behind `start`, reading `span` slots. layout [k, k + 1] of a tree, see `_layout`."""
+
     @torch.inference_mode()
-    def __init__(self, model: LeanModel, cache: KVCache, k: int, span: int, record: Record) -> None:
+    def __init__(self, model: LeanModel, cache: KVCache, k: int, span: int, record: Record, tree: bool) -> None:
         self.ids = torch.zeros(1, k, dtype=torch.long, device=model.device)
         self.start = torch.zeros(1, dtype=torch.long, device=model.device)
+        self.layout = torch.zeros(k if tree else 0, k + 1, dtype=torch.uint8, device=model.device)
 
         def once() -> Tensor:
-            return model.logits(model.run(self.ids, cache, cache.ragged(k, self.start, span)))
+            if tree:
+                seen, depths = self.layout[:, :k].bool(), self.layout[:, k].long()
+                place = cache.branching(seen, depths, self.start, span)
+            else:
+                place = cache.ragged(k, self.start, span)
+            return model.logits(model.run(self.ids, cache, place))
 
         self.replay, self.logits = record(once)
 
 
+def _layout(tree: Tree, size: int) -> Tensor:
+    """What a pass has to know of a tree, [size, size + 1] uint8: which nodes each node sees, and its depth. The nodes
+    that fill it up see themselves and the text, so that they compute numbers, which nobody reads."""
+    layout = torch.eye(size, size + 1, dtype=torch.uint8)
+    k, cpu = len(tree), torch.device("cpu")
+    layout[:k, :k] = tree.mask(cpu)
+    layout[:k, size] = tree.depths(cpu)
+    return layout
+
+
+def _pinned(tensor: Tensor, device: torch.device) -> Tensor:
+    """Where a copy to a GPU need not be waited for."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
 def cuda_recorder() -> Record:
-    """Records CUDA graphs that share memory for what happens inside them: of one cache's passes, one runs at a time."""
-    pool = torch.cuda.graph_pool_handle()
+    """Records CUDA graphs of one cache's passes. They share memory for what happens inside them, since one runs at a
+    time, and a stream: in torch 2.13 a graph that is dropped takes its stream's cuBLAS workspace with it, so only
+    graphs that are dropped together may share one (pytorch #175276, #193402)."""
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
 
     def record(once: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        # It runs on a stream of its own first: kernels that load late must not load inside a recording.
-        stream = torch.cuda.Stream()
+        # It runs on that stream first: kernels that load late must not load inside a recording.
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):
                 once()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        # What other threads ask of the device meanwhile, a page for its free memory say, is none of this recording.
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             result = once()
         return graph.replay, result
 

@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
-from specdemo.models.device import dtype_name
+from specdemo.models.device import dtype_name, is_lost, is_out_of_memory
 from specdemo.models.eagle import EagleHead
 from specdemo.models.files import kind_of, read_config, read_weights, require_numbers, sha256_of, weight_files
 from specdemo.models.medusa import MedusaHeads
@@ -47,6 +47,8 @@ def load_head(folder: Path, target: LanguageModel, dtype: torch.dtype) -> Head:
             sha256=sha256_of(*weight_files(folder)),
         )
     except (KeyError, ValueError, RuntimeError, TypeError, IndexError, StrictDataclassError) as error:
+        if is_out_of_memory(error) or is_lost(error):
+            raise  # no fault of the head
         raise UserError(f"The head in {folder} does not fit {target.info.name}: {_why(error)}") from error
     return head
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from specdemo.events import ModelInfo
 from specdemo.models.cache import KVCache
 from specdemo.models.device import to_device
-from specdemo.models.graphs import Record, RecordedPasses, cuda_recorder
+from specdemo.models.graphs import TREES, Record, RecordedPasses, cuda_recorder
 from specdemo.models.lean import LeanModel
 from specdemo.models.runner import require_behind
 from specdemo.models.tree import Tree
@@ -20,7 +21,7 @@ from specdemo.models.vocabulary import draft_ids_of
 
 _ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
 _EXIT = 0.8  # share of the layers behind which `shallow` leaves; by less, a model has not yet made up its mind
-_KEPT = 3  # caches that wait for the next run
+_KEPT = 3  # caches of each kind that wait for the next run: a race has so many lanes
 
 
 class LeanLanguageModel:
@@ -32,7 +33,8 @@ class LeanLanguageModel:
         self.model, self.info = model, info
         self.device, self.max_length = model.device, model.max_length
         self.vocab_size, self.vocab_ids, self.depth = vocab_size, vocab_ids, model.depth
-        self._idle: list[RecordedPasses] = []
+        self._idle: list[RecordedPasses] = []  # caches with their recordings that no runner uses, the latest last
+        self._leasing = threading.Lock()
         self._recorder: Callable[[], Record] | None = cuda_recorder if self.device.type == "cuda" else None
         self._input_ids: Tensor | None = None
         if vocab_ids is not None:
@@ -50,28 +52,45 @@ class LeanLanguageModel:
         if self._recorder is None or batch > 1:
             return LeanRunner(self, KVCache(self.model, capacity, batch, taps), capacity)
         recorded = self._lease(capacity, self._recorder, tuple(taps))
-        recorded.prepare(passes, capacity)
+        # Whoever drafts from states drafts trees.
+        recorded.prepare(passes, capacity, TREES if taps and passes else ())
         runner = LeanRunner(self, recorded.cache, capacity, recorded)
         weakref.finalize(runner, self._give_back, recorded)
         return runner
 
+    def forget(self) -> None:
+        """Drop what waits for the next run, where its memory is wanted."""
+        with self._leasing:
+            self._idle.clear()
+
     def _lease(self, capacity: int, recorder: Callable[[], Record], taps: tuple[int, ...]) -> RecordedPasses:
         """A cache with its recordings that no runner uses. They are kept between runs: recording takes seconds."""
-        alike = [recorded for recorded in self._idle if recorded.cache.taps == taps]
-        large = [recorded for recorded in alike if recorded.cache.capacity >= capacity]
-        if large:
-            recorded = min(large, key=lambda recorded: recorded.cache.capacity)
-            self._idle.remove(recorded)
-            recorded.cache.lengths = [0]
-            for stored in recorded.cache.layers:
-                stored.zero_()  # recorded passes read behind the text too, masked: a NaN left there would come through
-            return recorded
+        with self._leasing:
+            fitting = [idle for idle in self._alike(taps) if idle.cache.capacity >= capacity]
+            if fitting:
+                self._idle.remove(fitting[-1])
+        if fitting:
+            fitting[-1].cache.clear()
+            return fitting[-1]
         room = next((room for room in _ROOMS if room >= capacity), self.max_length)
         return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), taps=taps), recorder())
 
     def _give_back(self, recorded: RecordedPasses) -> None:
-        """Keep what a runner used, the largest three: a race has so many lanes, and small caches serve nobody else."""
-        self._idle = sorted([*self._idle, recorded], key=lambda idle: -idle.cache.capacity)[:_KEPT]
+        """Keep what a runner used, and of its kind the best."""
+        self._idle.append(recorded)
+        # A runner may be collected anywhere, even by who is leasing: then the next one that is given back clears up.
+        if self._leasing.acquire(blocking=False):
+            try:
+                for idle in self._alike(recorded.cache.taps)[:-_KEPT]:
+                    self._idle.remove(idle)
+            finally:
+                self._leasing.release()
+
+    def _alike(self, taps: tuple[int, ...]) -> list[RecordedPasses]:
+        """Idle caches with the same states, the best to keep last: with recordings, large enough for anybody, and used
+        lately."""
+        alike = [idle for idle in self._idle if idle.cache.taps == taps]
+        return sorted(alike, key=lambda idle: (idle.count > 0, idle.cache.capacity))
 
     def rows(self, ids: Tensor) -> Tensor:
         """Embedding rows of the target's ids, both [batch, k]."""
@@ -105,8 +124,8 @@ class LeanRunner:
     def forward(self, ids: list[int] | Tensor, tree: Tree | None = None) -> Tensor:
         model, given = self.weights.model, to_device(ids, self.weights.device)
         rows = self.weights.rows(torch.atleast_2d(given))
-        if tree is None and self.recorded and self.recorded.knows(rows.shape[1]):
-            logits = self.recorded.run(rows)
+        if self.recorded and self.recorded.knows(rows.shape[1], tree is not None):
+            logits = self.recorded.run(rows, tree)
         else:
             logits = model.logits(model.forward(rows, self.cache, tree))
         logits = logits[..., : self.weights.vocab_size]

@@ -27,7 +27,7 @@ from specdemo.errors import UserError
 from specdemo.events import ModelInfo
 from specdemo.models.costs import TEXTBOOK, Costs
 from specdemo.models.datastore import Datastore, load_datastore
-from specdemo.models.device import dtype_name
+from specdemo.models.device import dtype_name, enter, is_lost, is_out_of_memory
 from specdemo.models.files import kind_of, read_config, read_weights, require_plain, weight_files, weights_sha256
 from specdemo.models.gguf import converted, gguf_of
 from specdemo.models.heads import Head, load_head, mismatch
@@ -52,6 +52,8 @@ _STATES = {"conv", "linear_attention", "mamba", "hybrid", "hybrid_sliding"}  # k
 _FAULTS = (OSError, ValueError, TypeError, AttributeError, IndexError, AssertionError)
 _FAULTS += (RuntimeError, ImportError, StrictDataclassError)  # clashing shapes, a package to install, a config's values
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
+_WARM_ROOM = 2048  # tokens of prompt and answer for which a GPU's passes are recorded before the first run
+_LANES, _DRAFTING = 3, 2  # lanes that a race can have, and those of them that draft
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ class LoadedPair:
         parts = {"draft": self.draft, "store": self.store, "layers": lean, "trees": trees}
         return {name for name, part in parts.items() if part} | set(self.heads)
 
+    def forget(self) -> None:
+        """Give back the caches that wait for the next run."""
+        for model in (self.target, self.draft):
+            if isinstance(model, LeanLanguageModel):
+                model.forget()
+
     def costs_of(self, part: str) -> Costs:
         """Costs of rounds whose draft steps that part computes; steps of anything else (a lookup) are none."""
         return replace(self.costs, c=self.steps.get(part, 0.0), read=self.reads.get(part, 0.0))
@@ -96,8 +104,10 @@ def load_pair(pair: Pair, device: torch.device, dtype: torch.dtype, progress: Pr
     _require_sources(pair)
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()  # what it warns about is said, or refused, in sentences of our own
+    enter(device)
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # streams, events and graphs are made on the current one
+        # It makes a plan for every new shape, which takes longer than the rounds of a text.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     target_name, target_folder = resolve(pair.target, progress)
     draft_name, draft_folder = resolve(pair.draft, progress) if pair.draft else ("", "")
     progress(f"Loading {target_name}", None)
@@ -147,17 +157,23 @@ def measured(loaded: LoadedPair) -> LoadedPair:
 
 
 def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
-    """Run every shape that decoding uses once, untimed, so that no lane pays for kernels being prepared."""
-    shapes = [(loaded.target, range(1, MAX_GAMMA + 2))]
-    if loaded.draft:
-        shapes.append((loaded.draft, range(1, 3)))
-    for model, lengths in shapes:
+    """Run every shape that decoding uses once, untimed, so that no lane pays for kernels being prepared. On a GPU
+    passes are recorded for as many caches of each kind as a race's lanes can want at once."""
+    on_gpu = loaded.target.device.type == "cuda"
+    chains, kinds = range(1, MAX_GAMMA + 2), {head.taps for head in loaded.heads.values()} if on_gpu else ()
+    lanes = [(loaded.target, chains, ())] * (_LANES if on_gpu else 1)
+    lanes += [(loaded.target, chains, taps) for taps in kinds] * _DRAFTING
+    lanes += [(loaded.draft, range(1, 3), ())] * (_DRAFTING if on_gpu else 1) if loaded.draft else []
+    runners = []  # they are all held, so that each has a cache of its own
+    for lane, (model, lengths, taps) in enumerate(lanes):
         context = max(1, min(_WARM_CONTEXT, model.max_length - MAX_GAMMA - 1))
         lengths = [k for k in lengths if context + k <= model.max_length]
-        runner = model.runner(context + MAX_GAMMA + 1, passes=lengths)
+        room = _WARM_ROOM if on_gpu else context + MAX_GAMMA + 1
+        progress("Warming up", lane / len(lanes))
+        runners.append(runner := model.runner(room, passes=lengths, taps=taps))
         runner.prefill([0] * context)
-        for k in lengths:
-            progress("Warming up", k / (MAX_GAMMA + 1))
+        for i, k in enumerate(lengths):
+            progress("Warming up", (lane + i / len(lengths)) / len(lanes))
             runner.forward([0] * k)
             runner.rollback(context)
 
@@ -274,7 +290,10 @@ def _load_by_transformers(
     weight_files(Path(source))
     if not getattr(config, "quantization_config", None):  # which transformers knows how to compute with
         require_plain(Path(source))
-    placed = {"device_map": "auto"} if device.type == "cuda" and torch.cuda.device_count() > 1 else {}
+    # What fits on the device that was chosen belongs there whole: passes from one GPU to the next cost time. Ids go in
+    # and logits come out on the first one, which accelerate sees to, so that is where a draft belongs.
+    several = device.type == "cuda" and torch.cuda.device_count() > 1
+    placed = {"device_map": "auto"} if several and not _fits(Path(source), device) else {}
     model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         dtype=dtype,
@@ -383,9 +402,11 @@ def _explained(name: str) -> Iterator[None]:
         raise UserError(f"The weights of {name} are damaged or cut short ({error}). Fetch them again.") from error
     except KeyError as error:
         raise UserError(f"{name} lacks {error}: its files do not belong together. Fetch them again.") from error
-    except torch.cuda.OutOfMemoryError as error:
-        raise UserError(f"{name} does not fit into the GPU's memory. Choose a smaller pair.") from error
     except _FAULTS as error:
+        if is_out_of_memory(error):
+            raise UserError(f"{name} does not fit into the memory that is free. Choose a smaller pair.") from error
+        if is_lost(error):
+            raise
         lines = str(error).strip().split("\n")
         first = " ".join(map(str.strip, lines)) if isinstance(error, StrictDataclassError) else lines[0]
         raise UserError(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specdemo.errors import UserError
+from specdemo.models.device import is_lost, is_out_of_memory
 from specdemo.models.runner import LanguageModel, Runner
 from specdemo.models.tree import ROOT, Tree
 
@@ -27,9 +28,11 @@ def probe(model: LanguageModel) -> None:
         _require_numbers(model)
         decoder = _Plain(model)
         same = all(agree(model, ours, decoder.logits[at]) for ours, at in decoder.speculated())
-    except (torch.OutOfMemoryError, UserError):
+    except UserError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as error:
+        if is_out_of_memory(error) or is_lost(error):
+            raise  # no fault of the model
         first = str(error).strip().split("\n")[0]
         raise UserError(
             f"{name} cannot be decoded with: a short trial ended with {type(error).__name__}: {first}. Its files may "

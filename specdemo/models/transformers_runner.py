@@ -12,7 +12,7 @@ from transformers import DynamicCache
 
 from specdemo.errors import UserError
 from specdemo.events import ModelInfo
-from specdemo.models.device import to_device
+from specdemo.models.device import is_lost, is_out_of_memory, to_device
 from specdemo.models.probe import agree_on_trees
 from specdemo.models.runner import require_behind
 from specdemo.models.tree import Tree
@@ -41,7 +41,9 @@ class TransformersLanguageModel:
             return False
         try:
             return agree_on_trees(self)
-        except (ValueError, RuntimeError, TypeError, IndexError):
+        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            if is_out_of_memory(error) or is_lost(error):
+                raise
             return False
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -77,6 +79,18 @@ def rotation_switch(config) -> int:
     return min(
         (kind.get("original_max_position_embeddings") or context_length(config) for kind in kinds), default=_NO_LIMIT
     )
+
+
+class _Everywhere(dict[torch.device, Tensor]):
+    """Indices on each device that asks: a model may be spread over several GPUs."""
+
+    def __init__(self, indices: list[int]) -> None:
+        super().__init__()
+        self.indices = indices
+
+    def __missing__(self, device: torch.device) -> Tensor:
+        self[device] = to_device(self.indices, device)
+        return self[device]
 
 
 class TransformersRunner:
@@ -126,11 +140,12 @@ class TransformersRunner:
         if slots == list(range(length, length + len(slots))):
             self.rollback(length + len(slots))
             return
-        index = torch.tensor([*range(length), *slots], device=self.weights.device)
+        indices = _Everywhere([*range(length), *slots])
         for layer in self.cache.layers:
+            index = indices[layer.keys.device]
             layer.keys, layer.values = layer.keys.index_select(2, index), layer.values.index_select(2, index)
         if self.taps:
-            self.features = self.features[index]
+            self.features = self.features[indices[self.features.device]]
 
     @torch.inference_mode()
     def _append(self, ids: list[int] | Tensor, keep: int, tree: Tree | None = None):
@@ -141,7 +156,7 @@ class TransformersRunner:
         )
         if self.taps:
             # transformers lists what enters each layer, then what leaves the last norm.
-            states = [out.hidden_states[min(tap, self.weights.depth)][0] for tap in self.taps]
+            states = [out.hidden_states[min(tap, self.weights.depth)][0].to(tensor.device) for tap in self.taps]
             new = torch.cat(states, dim=-1)
             self.features = torch.cat((self.features, new)) if len(self.features) else new
         return out

@@ -63,6 +63,9 @@ CATALOGUE: dict[str, str] = {
     "The pair is not loaded yet. Wait for it, then press Run again.": (
         "モデルの組がまだ読み込まれていません。準備ができてから、もう一度「実行」を押してください。"
     ),
+    "The GPU has failed ({error}), and so would every later run. Restart the program.": (
+        "GPU が故障した状態になり({error})、以後の実行もすべて失敗します。プログラムを再起動してください。"
+    ),
     "The memory is full. Shorten the prompt or the answer, or choose a smaller pair.": (
         "メモリーが足りません。プロンプトか回答を短くするか、小さい組を選んでください。"
     ),
@@ -173,7 +176,7 @@ CATALOGUE: dict[str, str] = {
     "config.json in {folder} is not an object of fields. Fetch it again.": (
         "{folder} の config.json の形式が違います。取得し直してください。"
     ),
-    "{name} does not fit into the GPU's memory. Choose a smaller pair.": (
+    "{name} does not fit into the memory that is free. Choose a smaller pair.": (
         "{name} は GPU のメモリーに入りません。小さい組を選んでください。"
     ),
     "{name} keeps a state that cannot be rolled back, so drafts cannot be verified with it. Choose another model.": (

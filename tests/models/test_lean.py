@@ -225,7 +225,94 @@ def test_recordings_are_made_for_every_span_that_a_text_may_need(monkeypatch: py
     for length, known in ((0, True), (15, True), (16, True), (31, True), (39, True)):
         recorded.cache.lengths = [length]
         assert recorded.knows(1) is known
-    assert {span for _, span in recorded._recorded} == {16, 32, 100}
+    assert {span for _, span, _ in recorded._recorded} == {16, 32, 100}
+
+
+def test_a_pass_longer_than_the_cache_is_left_to_be_run_as_it_is() -> None:
+    """Of a model with a short context, the longest passes do not fit."""
+    model = lean(random_model("llama"))
+    recorded = RecordedPasses(model.model, KVCache(model.model, 16), replayable)
+    recorded.prepare(range(1, 18), 16, trees=(9, 17))
+    assert recorded.knows(16)
+    assert not recorded.knows(17)
+    assert recorded.knows(9, tree=True)
+    assert not recorded.knows(10, tree=True)
+    recorded.cache.lengths = [12]
+    assert not recorded.knows(5)
+
+
+def test_recorded_trees_give_what_the_plain_forward_gives() -> None:
+    """Of any shape up to the size that was recorded, in turn with chains, each behind what was kept of the last one;
+    near the cache's end, where the filled-up tree has no room, passes run plainly."""
+    model = lean(random_model("qwen3"))
+    ids = torch.randint(96, (200,), generator=torch.Generator().manual_seed(3)).tolist()
+    recorded = RecordedPasses(model.model, KVCache(model.model, 64, taps=TAPS), replayable)
+    recorded.prepare([1, 3], 64, trees=(9, 17))
+    runners = (model.runner(64, taps=TAPS), LeanRunner(model, recorded.cache, 64, recorded))
+    for runner in runners:
+        runner.prefill(ids[:20])
+    chain = Tree((ROOT, 0, 1))
+    wide = Tree((ROOT, *(0,) * 10))
+    at, replayed = 20, []
+    for tree, kept in (
+        (BRANCHING, [1, 5]),
+        (wide, [0, 7]),
+        (chain, [0, 1, 2]),
+        (BRANCHING, []),
+        (wide, [0]),
+        *[(wide, [0, 1])] * 12,
+    ):
+        k, length = len(tree), runners[0].length
+        if length + k > 64:
+            break
+        replayed.append(recorded.knows(k, tree=True))
+        outputs = [runner.forward(ids[at : at + k], tree) for runner in runners]
+        torch.testing.assert_close(*outputs, atol=1e-4, rtol=1e-4)
+        for runner in runners:
+            runner.keep(length, [length + node for node in kept])
+        torch.testing.assert_close(runners[0].features, runners[1].features, atol=1e-4, rtol=1e-4)
+        outputs = [runner.forward(ids[at : at + 3]) for runner in runners]
+        torch.testing.assert_close(*outputs, atol=1e-4, rtol=1e-4)
+        at += k
+    assert replayed[:5] == [True] * 5
+    assert not replayed[-1]
+
+
+def test_the_nodes_that_fill_a_tree_up_are_seen_by_nobody() -> None:
+    """Whatever ids are left in their places from an earlier pass."""
+    model = lean(random_model("llama"))
+    recorded = RecordedPasses(model.model, KVCache(model.model, 64), replayable)
+    recorded.prepare([], 64, trees=(9,))
+    runner = LeanRunner(model, recorded.cache, 64, recorded)
+    runner.prefill([1, 2, 3])
+    first = runner.forward([4, 5, 6], Tree((ROOT, 0, 0))).clone()
+    runner.rollback(3)
+    runner.forward([9] * 8, Tree((ROOT,) * 8))
+    runner.rollback(3)
+    torch.testing.assert_close(runner.forward([4, 5, 6], Tree((ROOT, 0, 0))), first)
+
+
+def test_caches_are_kept_for_each_reader_of_states_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small caches without recordings, as a load leaves them, displace nothing; nor does one head's run another's. A
+    NaN that a run leaves behind does not reach the next one."""
+    model = lean(random_model("llama"))
+    monkeypatch.setattr(model, "_recorder", lambda: replayable)
+    monkeypatch.setattr("specdemo.models.graphs.TREES", (9,))
+    monkeypatch.setattr("specdemo.models.lean_runner.TREES", (9,))
+    lanes = [model.runner(40, passes=[1], taps=taps) for taps in ((), (), (), (1,), (1,), (0, 3))]
+    caches = {id(lane.cache) for lane in lanes}
+    lanes[0].prefill([1, 2, 3])
+    expected = lanes[0].forward([4]).clone()
+    lanes[0].cache.stored.fill_(torch.nan)
+    del lanes
+    for taps in ((), (1,), (0, 3)):
+        small = [model.runner(8, taps=taps) for _ in range(4)]
+        del small
+    again = [model.runner(40, passes=[1], taps=taps) for taps in ((0, 3), (1,), (1,), (), (), ())]
+    assert {id(lane.cache) for lane in again} == caches
+    for lane in again:
+        lane.prefill([1, 2, 3])
+        torch.testing.assert_close(lane.forward([4]), expected)
 
 
 # --- Trees ---
