@@ -31,6 +31,7 @@ class RecordedPasses:
     def __init__(self, model: LeanModel, cache: KVCache, record: Record) -> None:
         self.model, self.cache, self._record = model, cache, record
         self._recorded: dict[tuple[int, int, bool], _Pass] = {}
+        self._logits = torch.empty(0, 0)  # of whichever pass ran last, [tokens, vocab]: a large vocabulary's take room
 
     @property
     def count(self) -> int:
@@ -41,10 +42,14 @@ class RecordedPasses:
         """Record passes over each of `lengths` tokens, and over trees of up to each of `trees`, for texts of up to
         `end` tokens, so that no run waits for it. What is longer than a span is left to be run as it is."""
         wanted = [*((k, False) for k in lengths), *((k, True) for k in trees)]
+        rows = max((k for k, _ in wanted), default=0)
+        if rows > len(self._logits):
+            self._logits = torch.empty(rows, self.model.vocab_size, device=self.model.device)
         for span in self._spans(end):
             for k, tree in wanted:
                 if k <= span and (k, span, tree) not in self._recorded:
-                    self._recorded[k, span, tree] = _Pass(self.model, self.cache, k, span, self._record, tree)
+                    into = self._logits[None, :k]
+                    self._recorded[k, span, tree] = _Pass(self.model, self.cache, span, into, self._record, tree)
 
     def knows(self, k: int, tree: bool = False) -> bool:
         """Whether a pass over k tokens behind the cache's text is recorded."""
@@ -80,10 +85,12 @@ class RecordedPasses:
 
 
 class _Pass:
-    """Over k tokens behind `start`, reading `span` slots. layout [k, k + 1] of a tree, see `_layout`."""
+    """Over k tokens behind `start`, reading `span` slots; its logits go to `into` [1, k, vocab]. layout [k, k + 1] of a
+    tree, see `_layout`."""
 
     @torch.inference_mode()
-    def __init__(self, model: LeanModel, cache: KVCache, k: int, span: int, record: Record, tree: bool) -> None:
+    def __init__(self, model: LeanModel, cache: KVCache, span: int, into: Tensor, record: Record, tree: bool) -> None:
+        k = into.shape[1]
         self.ids = torch.zeros(1, k, dtype=torch.long, device=model.device)
         self.start = torch.zeros(1, dtype=torch.long, device=model.device)
         self.layout = torch.zeros(k if tree else 0, k + 1, dtype=torch.uint8, device=model.device)
@@ -94,7 +101,7 @@ class _Pass:
                 place = cache.branching(seen, depths, self.start, span)
             else:
                 place = cache.ragged(k, self.start, span)
-            return model.logits(model.run(self.ids, cache, place))
+            return into.copy_(model.logits(model.run(self.ids, cache, place)))
 
         self.replay, self.logits = record(once)
 
