@@ -10,6 +10,7 @@ from specdemo.errors import UserError
 from specdemo.models.loading import LoadedPair
 from specdemo.settings import SamplerSettings
 from tests.exact import joint_distribution, p_value
+from tests.models.test_lean import replayable
 from tests.tiny import Tiny
 
 TARGET, DRAFT = Tiny(8, seed=1, max_length=256), Tiny(8, seed=2, max_length=256)
@@ -26,6 +27,18 @@ def oracle(prompt: list[int], tokens: int) -> list[int]:
 def test_every_row_writes_its_own_greedy_text(gamma: int) -> None:
     run = decode_batch(TARGET.lean, BatchRequest(PROMPTS, GREEDY, 40), DRAFT.lean if gamma else None, gamma)
     assert run.texts == [oracle(prompt, 40) for prompt in PROMPTS]
+
+
+def test_recorded_rows_write_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of several lengths replay one pass; a second batch uses the first one's recordings."""
+    models = Tiny(8, seed=1, max_length=256).lean, Tiny(8, seed=2, max_length=256).lean
+    made: list[int] = []
+    for model in models:
+        monkeypatch.setattr(model, "_recorder", lambda: lambda once: (made.append(1), replayable(once))[1])
+    for n in range(2):
+        run = decode_batch(models[0], BatchRequest(PROMPTS, GREEDY, 40), models[1], 3)
+        assert run.texts == [oracle(prompt, 40) for prompt in PROMPTS]
+        assert len(made) == 3, n  # the target's pass, and the draft's over one token and two
 
 
 def test_a_draft_equal_to_the_target_is_accepted_in_every_row() -> None:

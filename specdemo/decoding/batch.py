@@ -63,8 +63,8 @@ def decode_batch(
     if capacity > target.max_length or (draft and capacity > draft.max_length):
         raise UserError(f"A batch needs room for {capacity:,} tokens a row, more than these models can read.")
     enter(target.device)
-    runner = _prefilled(target, request.prompts, capacity)
-    drafter = _prefilled(draft, request.prompts, capacity) if draft else None
+    runner = _prefilled(target, request.prompts, capacity, [gamma + 1 if draft else 1])
+    drafter = _prefilled(draft, request.prompts, capacity, [1, 2]) if draft else None
     uniforms = Uniforms(request.seed, "target", target.device)
     draft_uniforms = Uniforms(request.seed, "draft", target.device)
     contexts = [list(prompt) for prompt in request.prompts]
@@ -111,9 +111,10 @@ def _emit(run: BatchRun, request: BatchRequest, contexts: list[list[int]], row: 
             return
 
 
-def _prefilled(model: LanguageModel, prompts: list[list[int]], capacity: int) -> Runner:
-    """A runner that has read every prompt but its last token. Padding on the right is computed and forgotten."""
-    runner = model.runner(capacity, batch=len(prompts))
+def _prefilled(model: LanguageModel, prompts: list[list[int]], capacity: int, passes: list[int]) -> Runner:
+    """A runner that has read every prompt but its last token. Padding on the right is computed and forgotten. passes:
+    over how many tokens its passes will be."""
+    runner = model.runner(capacity, batch=len(prompts), passes=passes)
     longest = max(map(len, prompts))
     if longest > 1:
         padded = [[*prompt[:-1], *[0] * (longest - len(prompt))] for prompt in prompts]

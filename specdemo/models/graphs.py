@@ -26,7 +26,8 @@ Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 
 
 class RecordedPasses:
-    """Passes of one model over one cache of one row, a recording for each (number of tokens, span, chain or tree)."""
+    """Passes of one model over one cache, a recording for each (number of tokens, span, chain or tree). Trees are for
+    caches of one row."""
 
     def __init__(self, model: LeanModel, cache: KVCache, record: Record) -> None:
         self.model, self.cache, self._record = model, cache, record
@@ -42,13 +43,14 @@ class RecordedPasses:
         """Record passes over each of `lengths` tokens, and over trees of up to each of `trees`, for texts of up to
         `end` tokens, so that no run waits for it. What is longer than a span is left to be run as it is."""
         wanted = [*((k, False) for k in lengths), *((k, True) for k in trees)]
-        rows = max((k for k, _ in wanted), default=0)
+        batch = self.cache.batch
+        rows = batch * max((k for k, _ in wanted), default=0)
         if rows > len(self._logits):
             self._logits = torch.empty(rows, self.model.vocab_size, device=self.model.device)
         for span in self._spans(end):
             for k, tree in wanted:
                 if k <= span and (k, span, tree) not in self._recorded:
-                    into = self._logits[None, :k]
+                    into = self._logits[: batch * k].view(batch, k, -1)
                     self._recorded[k, span, tree] = _Pass(self.model, self.cache, span, into, self._record, tree)
 
     def knows(self, k: int, tree: bool = False) -> bool:
@@ -57,23 +59,23 @@ class RecordedPasses:
 
     @torch.inference_mode()
     def run(self, rows: Tensor, tree: Tree | None = None) -> Tensor:
-        """Append embedding rows [1, k], the nodes of a tree where there is one; logits [1, k, vocab], valid until the
-        next run of any pass."""
-        k, start = rows.shape[1], self.cache.lengths[0]
+        """Append embedding rows [batch, k], the nodes of a tree where there is one; logits [batch, k, vocab], valid
+        until the next run of any pass."""
+        k, lengths = rows.shape[1], self.cache.lengths
         known = self._find(k, tree is not None)
         if known is None:
-            raise ValueError(f"no pass over {k} tokens behind {start} was recorded")
+            raise ValueError(f"no pass over {k} tokens behind {lengths} was recorded")
         known.ids[:, :k].copy_(rows)
-        known.start.fill_(start)
+        known.starts.copy_(_pinned(torch.tensor(lengths), known.starts.device), non_blocking=True)
         if tree is not None:
             known.layout.copy_(_pinned(_layout(tree, len(known.layout)), known.layout.device), non_blocking=True)
         known.replay()
-        self.cache.lengths = [start + k]
+        self.cache.lengths = [length + k for length in lengths]
         return known.logits[:, :k]
 
     def _find(self, k: int, tree: bool) -> _Pass | None:
         size = next((size for size in TREES if size >= k), k) if tree else k
-        end = self.cache.lengths[0] + size
+        end = max(self.cache.lengths) + size
         return self._recorded.get((size, self._span(end), tree)) if end <= self.cache.capacity else None
 
     def _span(self, end: int) -> int:
@@ -85,22 +87,22 @@ class RecordedPasses:
 
 
 class _Pass:
-    """Over k tokens behind `start`, reading `span` slots; its logits go to `into` [1, k, vocab]. layout [k, k + 1] of a
-    tree, see `_layout`."""
+    """Over k tokens behind `starts` [batch], reading `span` slots; its logits go to `into` [batch, k, vocab]. layout
+    [k, k + 1] of a tree, see `_layout`."""
 
     @torch.inference_mode()
     def __init__(self, model: LeanModel, cache: KVCache, span: int, into: Tensor, record: Record, tree: bool) -> None:
-        k = into.shape[1]
-        self.ids = torch.zeros(1, k, dtype=torch.long, device=model.device)
-        self.start = torch.zeros(1, dtype=torch.long, device=model.device)
+        batch, k, _ = into.shape
+        self.ids = torch.zeros(batch, k, dtype=torch.long, device=model.device)
+        self.starts = torch.zeros(batch, dtype=torch.long, device=model.device)
         self.layout = torch.zeros(k if tree else 0, k + 1, dtype=torch.uint8, device=model.device)
 
         def once() -> Tensor:
             if tree:
                 seen, depths = self.layout[:, :k].bool(), self.layout[:, k].long()
-                place = cache.branching(seen, depths, self.start, span)
+                place = cache.branching(seen, depths, self.starts, span)
             else:
-                place = cache.ragged(k, self.start, span)
+                place = cache.ragged(k, self.starts, span)
             return into.copy_(model.logits(model.run(self.ids, cache, place)))
 
         self.replay, self.logits = record(once)

@@ -19,7 +19,9 @@ from specdemo.models.runner import require_behind
 from specdemo.models.tree import Tree
 from specdemo.models.vocabulary import draft_ids_of
 
-_ROOMS = (2048, 8192, 32768)  # tokens that caches on a GPU hold: few sizes, so that most runs can use the same ones
+_ROOMS = (512, 2048, 8192, 32768)
+"""Tokens that a row of a cache on a GPU holds: few sizes, so that most runs can use the same ones. The first is for
+batches, which take it times their rows."""
 _EXIT = 0.8  # share of the layers behind which `shallow` leaves; by less, a model has not yet made up its mind
 _KEPT = 3  # caches of each kind that wait for the next run: a race has so many lanes
 
@@ -49,9 +51,9 @@ class LeanLanguageModel:
 
     def runner(self, capacity: int, batch: int = 1, passes: Sequence[int] = (), taps: Sequence[int] = ()) -> LeanRunner:
         capacity = min(capacity, self.max_length)
-        if self._recorder is None or batch > 1:
+        if self._recorder is None:
             return LeanRunner(self, KVCache(self.model, capacity, batch, taps), capacity)
-        recorded = self._lease(capacity, self._recorder, tuple(taps))
+        recorded = self._lease(capacity, self._recorder, batch, tuple(taps))
         # Whoever drafts from states drafts trees.
         recorded.prepare(passes, capacity, TREES if taps and passes else ())
         runner = LeanRunner(self, recorded.cache, capacity, recorded)
@@ -63,17 +65,19 @@ class LeanLanguageModel:
         with self._leasing:
             self._idle.clear()
 
-    def _lease(self, capacity: int, recorder: Callable[[], Record], taps: tuple[int, ...]) -> RecordedPasses:
+    def _lease(
+        self, capacity: int, recorder: Callable[[], Record], batch: int, taps: tuple[int, ...]
+    ) -> RecordedPasses:
         """A cache with its recordings that no runner uses. They are kept between runs: recording takes seconds."""
         with self._leasing:
-            fitting = [idle for idle in self._alike(taps) if idle.cache.capacity >= capacity]
+            fitting = [idle for idle in self._alike(batch, taps) if idle.cache.capacity >= capacity]
             if fitting:
                 self._idle.remove(fitting[-1])
         if fitting:
             fitting[-1].cache.clear()
             return fitting[-1]
-        room = next((room for room in _ROOMS if room >= capacity), self.max_length)
-        return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), taps=taps), recorder())
+        room = next((room for room in _ROOMS[batch == 1 :] if room >= capacity), self.max_length)
+        return RecordedPasses(self.model, KVCache(self.model, min(room, self.max_length), batch, taps), recorder())
 
     def _give_back(self, recorded: RecordedPasses) -> None:
         """Keep what a runner used, and of its kind the best."""
@@ -81,15 +85,15 @@ class LeanLanguageModel:
         # A runner may be collected anywhere, even by who is leasing: then the next one that is given back clears up.
         if self._leasing.acquire(blocking=False):
             try:
-                for idle in self._alike(recorded.cache.taps)[:-_KEPT]:
+                for idle in self._alike(recorded.cache.batch, recorded.cache.taps)[:-_KEPT]:
                     self._idle.remove(idle)
             finally:
                 self._leasing.release()
 
-    def _alike(self, taps: tuple[int, ...]) -> list[RecordedPasses]:
-        """Idle caches with the same states, the best to keep last: with recordings, large enough for anybody, and used
-        lately."""
-        alike = [idle for idle in self._idle if idle.cache.taps == taps]
+    def _alike(self, batch: int, taps: tuple[int, ...]) -> list[RecordedPasses]:
+        """Idle caches of as many rows with the same states, the best to keep last: with recordings, large enough for
+        anybody, and used lately."""
+        alike = [idle for idle in self._idle if (idle.cache.batch, idle.cache.taps) == (batch, taps)]
         return sorted(alike, key=lambda idle: (idle.count > 0, idle.cache.capacity))
 
     def rows(self, ids: Tensor) -> Tensor:

@@ -200,7 +200,7 @@ def test_recorded_passes_give_what_the_plain_forward_gives() -> None:
 def test_caches_and_recordings_are_used_again_and_only_the_largest_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model = lean(random_model("llama"))
     monkeypatch.setattr(model, "_recorder", lambda: replayable)
-    monkeypatch.setattr("specdemo.models.lean_runner._ROOMS", (64, 128))
+    monkeypatch.setattr("specdemo.models.lean_runner._ROOMS", (32, 64, 128))
     first = model.runner(40, passes=[1])
     first.prefill([1, 2, 3])
     cache = first.cache
