@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.conftest import Visitor
 from tests.browser.test_unplanned import ACT, BUSY, SETTINGS
+from tests.ui.fake_host import SLOW
 from tests.ui.test_stream import wait_until
 
 pytestmark = pytest.mark.browser
@@ -29,7 +30,6 @@ TABLE = {  # state: (Run, Stop, Clear); settings leave every state as it is
     "refused": ("queued", "error", "idle"),
     "server away": ("error", "error", "idle"),
 }
-SLOW = 600  # seconds of a pass: the state lasts while it is looked at, until the pace is another
 LOOK = "() => ({run: specdemo.page.feed.run, text: texts(), begun: window.begun})"
 COUNT = """() => {
     const {run} = specdemo.page, send = run.send;
@@ -95,10 +95,10 @@ class Stage:
         self.visitor.wait_phase("running")
 
     def _writing(self) -> None:
-        self.host.step = 0.03
+        self.host.slows_at = self.host.passes + 16  # by itself: a busy machine could be told too late
         self.visitor.page.evaluate(ACT, "run")
         self.visitor.page.wait_for_function("texts().some((text) => text.length > 20)")
-        self.host.step = SLOW
+        wait_until(lambda: self.host.step == SLOW)
 
     def _stopping(self) -> None:
         self._writing()

@@ -34,6 +34,7 @@ from specdemo.settings import BEST, Settings
 from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 SHORT = 30  # tokens that the "short" drafter's model can read
+SLOW = 600  # seconds of a pass that lasts until the pace is another
 BRANCHES = 3  # children of a scripted tree's node that the target looks at; others have one
 WORDS = (" sea", " wrong", "\n", " unbelievably", "ing", " of", " 日本", " calm", " ", "=", ".")
 TOP_TEXTS = (" other", " ", " unbelievably", "\n", " internationalisation", ".", " of")
@@ -73,6 +74,7 @@ class FakeHost:
         self.most_running = 0
         self.races = 0
         self.passes = 0  # of all lanes so far
+        self.slows_at: int | None = None  # the pass from which on passes take for ever
         self.loading = False  # as if its models were not there yet
         self._load_seconds = load_seconds
         self._loading_since: float | None = None
@@ -149,6 +151,8 @@ class FakeHost:
 
     def _sleep(self, steps: float) -> None:
         """As long as so many target passes take, at the pace that holds in each moment."""
+        if self.slows_at is not None and self.passes >= self.slows_at:
+            self.step, self.slows_at = SLOW, None
         while steps > 0 and (step := self.step) > 0:
             seconds = min(steps * step, 0.02)
             time.sleep(seconds)
