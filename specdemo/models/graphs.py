@@ -8,6 +8,8 @@ tree are inputs that lie on the device, and attention reads a fixed span of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -123,11 +125,37 @@ def _pinned(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
+class _OwnStream:
+    """A stream that nobody else records on while this lives. (torch hands out 32 streams in turn, so new ones would
+    soon be old ones.)"""
+
+    _free: ClassVar[dict[int, list[torch.cuda.Stream]]] = {}  # by device
+
+    def __init__(self) -> None:
+        free = self._free.setdefault(torch.cuda.current_device(), [])
+        self.stream = free.pop() if free else torch.cuda.Stream()
+
+    def __del__(self) -> None:
+        self._free[self.stream.device_index].append(self.stream)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """Replays a graph, and has its stream for as long as the graph lives."""
+
+    graph: torch.cuda.CUDAGraph
+    own: _OwnStream
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
 def cuda_recorder() -> Record:
     """Records CUDA graphs of one cache's passes. They share memory for what happens inside them, since one runs at a
     time, and a stream: in torch 2.13 a graph that is dropped takes its stream's cuBLAS workspace with it, so only
     graphs that are dropped together may share one (pytorch #175276, #193402)."""
-    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    pool, own = torch.cuda.graph_pool_handle(), _OwnStream()
+    stream = own.stream
 
     def record(once: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         # It runs on that stream first: kernels that load late must not load inside a recording.
@@ -140,6 +168,6 @@ def cuda_recorder() -> Record:
         # What other threads ask of the device meanwhile, a page for its free memory say, is none of this recording.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             result = once()
-        return graph.replay, result
+        return _Replay(graph, own), result
 
     return record
