@@ -10,12 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from tests.fakecuda.machine import FakeCudaError, machine
 from tests.fakecuda.memory import Allocation, Pool, spoil, storage_of
+from tests.fakecuda.trees import tensors_in
 
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::linear", "aten::baddbmm"}  # what cuBLAS computes
+
+Step = tuple[Callable[..., Any], tuple, dict[str, Any], Any, bool]
+"""A function, its arguments, what it gave, and whether it writes to its arguments."""
 
 
 class Stream:
@@ -96,7 +99,7 @@ class Capture:
         self.broken = self.multiplies = False
         self.kernels = 0
         self.workspaces_freed = machine.workspaces_freed[device, stream]
-        self._steps: list[tuple[Callable[..., Any], tuple, dict[str, Any], Any, bool]] = []
+        self._steps: list[Step] = []
         self._made: dict[int, torch.Tensor] = {}  # by storage; they are kept, so that none of it is used again
         self._results: weakref.WeakSet[Allocation] = weakref.WeakSet()
         self._read: set[int] = set()  # storages from before the capture
@@ -113,25 +116,16 @@ class Capture:
     def made_here(self, tensor: torch.Tensor) -> bool:
         return storage_of(tensor) in self._made
 
-    def add(
-        self,
-        name: str,
-        func: Callable[..., Any],
-        args: tuple,
-        kwargs: dict[str, Any],
-        out: Any,
-        writes: bool,
-        *,
-        is_kernel: bool,
-    ) -> None:
+    def add(self, name: str, step: Step, is_kernel: bool) -> None:
         """Record an operation. Where it does not write to its operands, a replay copies its result to `out`."""
-        self._steps.append((func, args, kwargs, out, writes))
+        _, args, kwargs, out, writes = step
+        self._steps.append(step)
         self.kernels += is_kernel
         self.multiplies |= name in _PRODUCTS
         if is_kernel:
-            self._read |= {storage_of(t) for t in _tensors((args, kwargs)) if not self.made_here(t)}
+            self._read |= {storage_of(t) for t in tensors_in((args, kwargs)) if not self.made_here(t)}
         if not writes or not is_kernel:
-            self._made |= {storage_of(t): t for t in _tensors(out) if storage_of(t) not in self._read}
+            self._made |= {storage_of(t): t for t in tensors_in(out) if storage_of(t) not in self._read}
 
     def owns(self, allocation: Allocation) -> None:
         """That memory was allocated in this capture."""
@@ -148,7 +142,7 @@ class Capture:
         for func, args, kwargs, out, writes in self._steps:
             computed = func(*args, **kwargs)
             if not writes:
-                for kept, new in zip(_tensors(out), _tensors(computed), strict=True):
+                for kept, new in zip(tensors_in(out), tensors_in(computed), strict=True):
                     kept.copy_(new)
 
 
@@ -230,7 +224,3 @@ class Graph:
 
     def register_generator_state(self, *_: object) -> None:
         pass
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]

@@ -24,7 +24,7 @@ def install() -> None:
     """Make this process see CUDA devices. Import classes of transformers before: its modules ask when imported."""
     if installed():
         return
-    import torch._dynamo  # noqa: F401 (it imports more of torch._C where it sees CUDA, so it must not see any)
+    import torch._dynamo  # it imports more of torch._C where it sees CUDA, so it must not see any
 
     for name, pretended in _bindings().items():
         setattr(torch._C, name, pretended)
@@ -168,9 +168,7 @@ def _cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False) ->
 
 
 def _with_device(right: Any) -> Any:
-    def make(
-        data: Any, *, dtype: Any = None, device: Any = None, pin_memory: bool = False, **more: Any
-    ) -> torch.Tensor:
+    def make(data: Any, *, dtype: Any = None, device: Any = None, pin_memory: bool = False, **more: Any) -> Any:
         if isinstance(data, CudaTensor):
             made = data if right.__name__ == "as_tensor" else data.clone()
         else:

@@ -1,4 +1,4 @@
-"""The pretended machine: its devices' memory, what each thread has chosen, what is being captured, and what is counted."""
+"""The pretended machine: its devices' memory, what each thread has chosen, captures underway, and counts."""
 
 from __future__ import annotations
 

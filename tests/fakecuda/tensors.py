@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
 from tests.fakecuda import indexing
 from tests.fakecuda.machine import FakeCudaError, machine
 from tests.fakecuda.memory import spoil, storage_of
+from tests.fakecuda.trees import mapped, tensors_in
 
 aten = torch.ops.aten
 
@@ -35,7 +35,7 @@ _NO_SCALARS = {
     "aten::index_select",
     "aten::gather",
     "aten::cat",
-}  # from the CPU, though 0-dimensional
+}  # of the CPU's
 
 
 class CudaTensor(torch.Tensor):
@@ -114,8 +114,9 @@ def place_of(tensor: torch.Tensor) -> int | None:
     return tensor.device.index if isinstance(tensor, CudaTensor) else None
 
 
-def plain(value: Any) -> Any:
-    return value.inner if isinstance(value, CudaTensor) else value
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The CPU's tensor in which a tensor's numbers lie."""
+    return tensor.inner if isinstance(tensor, CudaTensor) else tensor
 
 
 def common_device(name: str, operands: list[torch.Tensor]) -> int:
@@ -141,7 +142,7 @@ def dispatch(func: Operator, args: tuple, kwargs: dict[str, Any]) -> Any:
         return copy_into(*args, **kwargs)
     if name == "aten::_to_copy":
         return copy_to(*args, **kwargs)
-    operands = _tensors((args, kwargs))
+    operands = tensors_in((args, kwargs))
     index: int | None = common_device(name, operands)
     if name in _WAITS:
         machine.wait(_WAITS[name])
@@ -168,7 +169,7 @@ def index_of(device: Any) -> int | None:
 
 def execute(func: Operator, args: tuple, kwargs: dict[str, Any], index: int | None) -> Any:
     """Compute on the CPU, record what a capture wants, count, and wrap what comes out for device `index`."""
-    inner_args, inner_kwargs = tree_map(plain, (args, kwargs))
+    inner_args, inner_kwargs = mapped(plain, (args, kwargs))
     written = _written(func, args, kwargs)
     capture = None if index is None else machine.capture_on(index)
     if capture is not None and not all(capture.made_here(plain(t)) for t in written):
@@ -176,8 +177,8 @@ def execute(func: Operator, args: tuple, kwargs: dict[str, Any], index: int | No
     else:
         out = func(*inner_args, **inner_kwargs)
     name = func._schema.name
-    results = _tensors(out)
-    known = {storage_of(t) for t in _tensors((inner_args, inner_kwargs))}
+    results = tensors_in(out)
+    known = {storage_of(t) for t in tensors_in((inner_args, inner_kwargs))}
     is_view = not written and all(storage_of(t) in known for t in results)
     if index is not None and not is_view:
         _launch(name, (func, inner_args, inner_kwargs, out, bool(written)), index)
@@ -186,7 +187,7 @@ def execute(func: Operator, args: tuple, kwargs: dict[str, Any], index: int | No
         if any(t.shape != plain(t).shape for t in returned):
             raise FakeCudaError(f"{name} changed the shape of what it was given, which this device does not follow")
         return returned[0] if len(returned) == 1 else tuple(returned) or None
-    return out if index is None else tree_map(lambda t: CudaTensor(t, index) if isinstance(t, torch.Tensor) else t, out)
+    return out if index is None else mapped(lambda t: CudaTensor(t, index), out)
 
 
 def _launch(name: str, step: tuple, index: int) -> None:
@@ -198,14 +199,10 @@ def _launch(name: str, step: tuple, index: int) -> None:
     capture = machine.capture_on(index)
     machine.forbid_beside_capture(index)
     if capture is not None:
-        capture.add(name, *step, is_kernel=name not in _EMPTY)
+        capture.add(name, step, name not in _EMPTY)
     elif name not in _EMPTY:
         machine.counts.launches += 1
         machine.counts.operators[name] += 1
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
 
 
 def _written(func: Operator, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -214,7 +211,7 @@ def _written(func: Operator, args: tuple, kwargs: dict[str, Any]) -> list[torch.
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name) if argument.kwarg_only or i >= len(args) else args[i]
-            found += _tensors(value)
+            found += tensors_in(value)
     return found
 
 
@@ -271,5 +268,6 @@ def _fetch(into: torch.Tensor, value: torch.Tensor, here: int, is_async: bool) -
     if (capture := machine.capture_on(here)) is not None:
         capture.broken = True
         raise FakeCudaError(f"a copy to host memory inside a capture at {machine.line()}")
-    machine.arrives_later(torch.inference_mode()(lambda value=value.clone(): into.copy_(value)))
+    sent = value.clone()
+    machine.arrives_later(torch.inference_mode()(lambda: into.copy_(sent)))
     spoil(into)

@@ -18,13 +18,11 @@ CASES = sorted(file.name for file in (HERE / "cases").glob("test_*.py"))
 def test_on_a_pretended_gpu(case: str) -> None:
     """In a process of its own: it sees CUDA from its start to its end."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.fakecuda.plugin", "-p", "no:cacheprovider", "-q"]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_XDIST_", "PYTEST_ADDOPTS"))
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ran = subprocess.run(
         [*command, str(HERE / "cases" / case)],
         cwd=ROOT,
-        env=environment | {"OMP_NUM_THREADS": "1"},
+        env=inherited | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
