@@ -89,13 +89,13 @@ def attention(
     if enable_gqa:
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        nothing = torch.zeros((), dtype=query.dtype, device=query.device)
+        attn_mask = torch.where(attn_mask, nothing, torch.full_like(nothing, -torch.inf))
     if backend == "math":
         return aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[
             0
         ]
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        nothing = torch.zeros((), dtype=query.dtype, device=query.device)
-        attn_mask = torch.where(attn_mask, nothing, torch.full_like(nothing, -torch.inf))
     if attn_mask is not None and backend == "efficient" and attn_mask.shape[-1] % 8:  # it reads aligned rows
         attn_mask = F.pad(attn_mask, (0, -attn_mask.shape[-1] % 8))[..., : attn_mask.shape[-1]]
     return execute(_attend, (query, key, value, attn_mask, is_causal, scale), {}, index)

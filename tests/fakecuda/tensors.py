@@ -81,6 +81,9 @@ class CudaTensor(torch.Tensor):
     def item(self) -> Any:
         return dispatch(aten._local_scalar_dense.default, (self,), {})
 
+    def nonzero(self) -> torch.Tensor:
+        return dispatch(aten.nonzero.default, (self,), {})
+
     def tolist(self) -> list:
         machine.wait("D2H tolist")
         return self.inner.tolist()

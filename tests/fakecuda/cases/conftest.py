@@ -8,6 +8,8 @@ import pytest
 
 from tests.fakecuda import machine
 
+gc.freeze()  # what was imported stays, and need not be looked at before every test
+
 
 @pytest.fixture(autouse=True)
 def _machine_as_new() -> None:
