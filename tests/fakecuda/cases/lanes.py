@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -77,3 +78,19 @@ def expected(lane: str, sampler: str, record: bool = False) -> list[int]:
     text = CPU.text(lane, SAMPLERS[sampler], record)
     assert len(text) == TOKENS
     return text
+
+
+def in_a_thread(work: Callable[[], object]) -> object:
+    """What the work gives, or the error that it raises, in another thread."""
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except Exception as error:  # noqa: BLE001 (whatever it is, the test wants to see it)
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.fakecuda import FakeCudaError, machine
+from tests.fakecuda.cases.lanes import in_a_thread
 
 GPU = torch.device("cuda:0")
 MIB = 1 << 20
@@ -22,22 +22,6 @@ def captured(once: Callable[[], Tensor], stream: torch.cuda.Stream | None = None
     with torch.cuda.graph(graph, stream=stream or torch.cuda.Stream(), **how):
         result = once()
     return graph, result
-
-
-def in_a_thread(work: Callable[[], object]) -> object:
-    """What the work gives, or the error that it raises, in another thread."""
-    found: list[object] = []
-
-    def run() -> None:
-        try:
-            found.append(work())
-        except Exception as error:  # noqa: BLE001 (whatever it is, the test wants to see it)
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 # --- Tensors ---
