@@ -102,7 +102,7 @@ class Capture:
         self._steps: list[Step] = []
         self._made: dict[int, torch.Tensor] = {}  # by storage; they are kept, so that none of it is used again
         self._results: weakref.WeakSet[Allocation] = weakref.WeakSet()
-        self._read: set[int] = set()  # storages from before the capture
+        self._read: set[int] = set()  # storages on the device from before the capture
 
     def __del__(self) -> None:
         """With its graph: torch.cuda.CUDAGraph's own __del__ calls nobody else's."""
@@ -123,7 +123,8 @@ class Capture:
         self.kernels += is_kernel
         self.multiplies |= name in _PRODUCTS
         if is_kernel:
-            self._read |= {storage_of(t) for t in tensors_in((args, kwargs)) if not self.made_here(t)}
+            operands = {storage_of(t) for t in tensors_in((args, kwargs))} - self._made.keys()
+            self._read |= {storage for storage in operands if storage in machine.allocations}
         if not writes or not is_kernel:
             self._made |= {storage_of(t): t for t in tensors_in(out) if storage_of(t) not in self._read}
 

@@ -78,11 +78,6 @@ class Machine:
     def reset_counts(self) -> None:
         self.counts = Counts()
 
-    @property
-    def memory(self) -> Memory:
-        """Of the calling thread's device."""
-        return self.devices[self.chosen.device]
-
     def stream(self, device: int) -> int:
         """The calling thread's stream there."""
         return self.chosen.streams.get(device, 0)

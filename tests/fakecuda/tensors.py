@@ -122,6 +122,11 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.inner if isinstance(tensor, CudaTensor) else tensor
 
 
+def _as_recorded(tensor: torch.Tensor) -> torch.Tensor:
+    """A number that lies on the CPU is recorded by its value, what lies on the device by its place."""
+    return tensor.inner if isinstance(tensor, CudaTensor) else tensor.clone()
+
+
 def common_device(name: str, operands: list[torch.Tensor]) -> int:
     """The device that an operator runs on. Raises where its operands lie on several, as CUDA's operators do."""
     index = next(place_of(t) for t in operands if isinstance(t, CudaTensor))
@@ -172,9 +177,9 @@ def index_of(device: Any) -> int | None:
 
 def execute(func: Operator, args: tuple, kwargs: dict[str, Any], index: int | None) -> Any:
     """Compute on the CPU, record what a capture wants, count, and wrap what comes out for device `index`."""
-    inner_args, inner_kwargs = mapped(plain, (args, kwargs))
-    written = _written(func, args, kwargs)
     capture = None if index is None else machine.capture_on(index)
+    inner_args, inner_kwargs = mapped(plain if capture is None else _as_recorded, (args, kwargs))
+    written = _written(func, args, kwargs)
     if capture is not None and not all(capture.made_here(plain(t)) for t in written):
         out = plain(written[-1])  # a capture computes nothing, so what was there before it stays as it is
     else:

@@ -144,6 +144,14 @@ def test_a_number_of_pythons_stays_what_it_was_at_the_capture() -> None:
     assert y.item() == 1
 
 
+def test_a_number_on_the_cpu_is_recorded_by_its_value() -> None:
+    x, number = torch.ones(2, device=GPU), torch.tensor(2.0)
+    graph, y = captured(lambda: x * number)
+    number.fill_(5)
+    graph.replay()
+    assert y.tolist() == [2, 2]
+
+
 def test_a_graph_whose_input_is_gone_cannot_be_replayed() -> None:
     held = [torch.ones(2, device=GPU)]
     graph, _ = captured(lambda: held[0] * 2)
