@@ -1,0 +1,17 @@
+"""Every test finds the machine as after a start."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from tests.fakecuda import machine
+
+gc.freeze()  # what was imported stays, and need not be looked at before every test
+
+
+@pytest.fixture(autouse=True)
+def _machine_as_new() -> None:
+    gc.collect()  # what an earlier test has left in cycles goes now, not while this one counts
+    machine.reset()
