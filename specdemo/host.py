@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator, Sequence
 
 import huggingface_hub.constants
 
@@ -18,7 +16,6 @@ from specdemo.models.device import (
     choose_device,
     choose_dtype,
     dtype_name,
-    enter,
     free_memory,
     is_lost,
     is_out_of_memory,
@@ -33,18 +30,13 @@ from specdemo.ui.host import DrafterInfo, PairInfo, Status
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class Host:
     """Holds one loaded pair at a time. Every method may be called from any thread.
 
-    On a CPU models compute in threads that end (one for each load, one for each race), never in a thread that lives on:
-    OpenMP keeps a team of workers for every thread that has computed, and with more workers than cores all of them stop
-    spinning at barriers, which made a decoding step 40 % slower. On a GPU it is the other way round: one thread does
-    it all and lives on, since memory that recorded passes use is freed with the thread that recorded them (pytorch
-    #192061).
+    Models compute in threads that end (one for each load, one for each race), never in a thread that lives on: OpenMP
+    keeps a team of workers for every thread that has computed, and with more workers than cores all of them stop
+    spinning at barriers, which made a decoding step 40 % slower.
 
     Args:
         target, draft, heads: a pair of one's own (folders or hub ids; folders of heads), offered beside the registry's
@@ -67,8 +59,6 @@ class Host:
         own = own_pair(target, draft, heads)
         self._pairs: dict[str, Pair] = ({own.id: own} if own else {}) | PAIRS
         self.first_pair = own.id if own else DEFAULT_PAIR
-        on_gpu = self.device.type == "cuda"
-        self._thread = ThreadPoolExecutor(1, "gpu", initializer=enter, initargs=(self.device,)) if on_gpu else None
         self._lock = threading.Lock()  # guards the fields below
         self._wanted: str | None = None
         self._loaded: LoadedPair | None = None
@@ -123,7 +113,7 @@ class Host:
         return f"{loaded.target.info.name}{draft} · {where}"
 
     def race(self, settings: Settings, stop: threading.Event) -> Iterator[RaceEvent]:
-        """See `specdemo.race.race`; on a CPU, decoding happens in the calling thread."""
+        """See `specdemo.race.race`; decoding happens in the calling thread."""
         with self._device_lock:
             with self._lock:
                 loaded = self._loaded
@@ -131,20 +121,12 @@ class Host:
                     raise UserError(self._lost)
             if loaded is None or loaded.pair.id != settings.pair:
                 raise UserError("The pair is not loaded yet. Wait for it, then press Run again.")
-            events = race(loaded, settings, stop)
             try:
-                while (event := self._compute(next, events, None)) is not None:
-                    yield event
+                yield from race(loaded, settings, stop)
             except RuntimeError as error:
                 if (explained := self._explained(loaded, error)) is None:
                     raise
                 raise explained from error
-            finally:
-                self._compute(events.close)
-
-    def _compute(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do something where this device's work is done: on a GPU in its one thread."""
-        return work(*args, **kwargs) if self._thread is None else self._thread.submit(work, *args, **kwargs).result()
 
     def _explained(self, loaded: LoadedPair | None, error: Exception) -> UserError | None:
         """What to say of an error of the device's; None for any other. Leaves what can still be used usable."""
@@ -152,7 +134,7 @@ class Host:
             # The failed frames hold tensors, and so do the caches that wait for the next run.
             traceback.clear_frames(error.__traceback__)
             loaded.forget()
-            self._compute(release, self.device)
+            release(self.device)
             return UserError("The memory is full. Shorten the prompt or the answer, or choose a smaller pair.")
         if is_lost(error):
             first = str(error).strip().split("\n")[0]
@@ -181,8 +163,8 @@ class Host:
                     if self._wanted != pair.id:
                         return  # the visitor has changed their mind meanwhile
                     self._loaded = None  # two pairs at once may not fit
-                self._compute(release, self.device)
-                loaded = self._compute(load_pair, pair, self.device, self.dtype, progress)
+                release(self.device)
+                loaded = load_pair(pair, self.device, self.dtype, progress)
                 with self._lock:
                     self._loaded = loaded
             log.info("%s is ready", pair.label)

@@ -27,7 +27,7 @@ from tests.trees import Choice, TreeOfSamples
 
 SAMPLES = 500
 LENGTH = 4
-CHOICES: tuple[Choice, ...] = ("top", "with replacement", "without replacement")
+CHOICES: tuple[Choice, ...] = ("top", "chosen", "with replacement", "without replacement")
 SAMPLERS = {
     "greedy": SamplerSettings(temperature=0),
     "0.8": SamplerSettings(temperature=0.8),
@@ -89,21 +89,31 @@ def test_it_holds_through_the_transformers_runner() -> None:
 def residual_not_updated_between_siblings(patch: pytest.MonkeyPatch) -> None:
     """Every sibling is tested against the target's whole distribution, and so is what is drawn at the end."""
 
-    def walk(p, q, ids, tree, u_accept, u_token):
-        path, accept, node = [], {}, ROOT
-        while True:
-            here = left = p[node + 1]
-            for child in tree.children(node):
-                accept[child] = min(1.0, float(here[ids[child]] / q[child, ids[child]]))
-                if u_accept[child] < accept[child]:
-                    path.append(child)
-                    node = child
-                    break
-                left = sampling.residual(here, q[child])
-            else:
-                return tree_module.Walk(path, accept, int(sampling.draw(left, u_token)), left)
+    def odds(p, q, ids, tree):
+        rows, _ = tree.judged(p.device)
+        at = ids[:, None]
+        accept = (p[rows].gather(-1, at) / q.gather(-1, at))[:, 0].clamp_max(1)
+        return tree_module.Odds(p[rows, ids], accept, sampling.residual(p[rows], q))
 
-    patch.setattr("specdemo.decoding.recording.walk", walk)
+    patch.setattr("specdemo.decoding.recording.odds", odds)
+
+
+def elders_not_struck_out(patch: pytest.MonkeyPatch) -> None:
+    """Of chosen nodes: each is tested against the target's whole distribution."""
+    right = Tree.judged
+
+    def judged(self, device):
+        rows, elders = right(self, device)
+        return rows, torch.zeros_like(elders)
+
+    patch.setattr(Tree, "judged", judged)
+
+
+def chosen_but_drawn_again(patch: pytest.MonkeyPatch) -> None:
+    """What was refused may still be drawn in the end."""
+    patch.setattr(
+        "specdemo.decoding.recording.leftover", lambda p, found, ids, tree, path: p[path[-1] + 1 if path else 0]
+    )
 
 
 def residual_never_taken(patch: pytest.MonkeyPatch) -> None:
@@ -158,6 +168,8 @@ def sampled_children_reranked(patch: pytest.MonkeyPatch) -> None:
     [
         (residual_never_taken, "with replacement", (2, 2), 1500),
         (residual_not_updated_between_siblings, "with replacement", (3,), 1500),
+        (elders_not_struck_out, "chosen", (3,), 1500),
+        (chosen_but_drawn_again, "chosen", (2, 2), 1500),
         (q_not_renormalised, "without replacement", (3,), 1500),
         (wrong_parent_in_the_mask, "with replacement", (2, 2), 1500),
         (rejected_branch_kept, "with replacement", (3, 1), 3000),
@@ -260,15 +272,15 @@ def test_typical_acceptance_takes_the_longest_path_of_likely_nodes() -> None:
         ]
     )
     tree = Tree((ROOT, ROOT, 0, 1))
-    found = tree_module.walk_typically(p, [0, 1, 2, 0], tree, torch.tensor(0.5, dtype=torch.float64))
+    found = tree_module.typical_odds(p, torch.tensor([0, 1, 2, 0]), tree)
     # Node 0 is likely, its child is not; node 1 is likely enough, and so is its child: the longer path wins.
-    assert found.path == [1, 3]
-    assert found.accept == {1: 1.0, 3: 1.0}
-    assert found.thresholds == pytest.approx([0.09] * 4)
-    spread = tree_module.walk_typically(p[[4, 4]], [0], Tree((ROOT,)), torch.tensor(0.5, dtype=torch.float64))
-    assert spread.thresholds == pytest.approx([0.3 / 4])  # 0.3 exp(-H), H being ln 4 behind its parent
-    assert found.token == 2
-    assert torch.equal(found.source, p[4])
+    assert found.accept.tolist() == [1, 1, 0, 1]
+    path, tested = tree_module.longest_walk(tree, found.accept.tolist())
+    assert (path, tested) == ([1, 3], [1, 3])
+    assert found.thresholds.tolist() == pytest.approx([0.09] * 4)
+    spread = tree_module.typical_odds(p[[4, 4]], torch.tensor([0]), Tree((ROOT,)))
+    assert spread.thresholds.tolist() == pytest.approx([0.3 / 4])  # 0.3 exp(-H), H being ln 4 behind its parent
+    assert torch.equal(tree_module.leftover(p, found, torch.tensor([0, 1, 2, 0]), tree, path), p[4])
 
 
 def test_typical_acceptance_is_not_the_targets_distribution_and_greedy_is() -> None:

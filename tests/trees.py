@@ -13,7 +13,8 @@ from specdemo.models.tree import ROOT, Tree
 from specdemo.sampling import Uniforms, draw, probabilities
 from specdemo.settings import SamplerSettings
 
-Choice = Literal["top", "with replacement", "without replacement"]
+Choice = Literal["top", "chosen", "with replacement", "without replacement"]
+"""The best children with one-hot q, the same without saying q at all, or draws."""
 
 
 class TreeOfSamples:
@@ -49,12 +50,13 @@ class TreeOfSamples:
             leaves = grown
         if not ids:
             return Proposal.none(self.model.vocab_size, self.model.device)
-        return Proposal(torch.tensor(ids), torch.stack(rows), 0, Tree(tuple(parents)))
+        q = None if self.choice == "chosen" else torch.stack(rows)
+        return Proposal(torch.tensor(ids), q, 0, Tree(tuple(parents)))
 
     def _children(self, text: list[int], width: int) -> list[tuple[int, Tensor]]:
         """(token, the distribution that it was drawn from) of each child behind a text."""
         logits = self.model.runner(len(text)).forward(text)[-1]
-        if self.choice == "top":
+        if self.choice in ("top", "chosen"):
             chosen = logits.topk(width).indices.tolist()
             return [(token, torch.nn.functional.one_hot(torch.tensor(token), len(logits)).float()) for token in chosen]
         q, drawn = probabilities(logits, self.sampler), []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from specdemo.decoding.clock import Clock
-from specdemo.decoding.recording import target_token, top_lists
+from specdemo.decoding.recording import Position, target_token, top_lists
 from specdemo.decoding.request import Request, Transcript
 from specdemo.events import Event, Round, Start
 from specdemo.models.runner import LanguageModel
@@ -45,12 +45,13 @@ def baseline(target: LanguageModel, request: Request, capacity: int) -> Iterator
         context.append(int(token))
         clock.stop()
 
+        (top,) = top_lists(transcript, [Position(logits[0], p[0])])
         verify_seconds, overhead_seconds = clock.phases()
         yield Round(
             round=start,
             start=start,
             drafted=[],
-            final=target_token(transcript, int(token), "plain", p_token, top_lists(transcript, logits[0], p[0])),
+            final=target_token(transcript, int(token), "plain", p_token, top),
             draft_seconds=0.0,
             verify_seconds=verify_seconds,
             overhead_seconds=overhead_seconds,

@@ -38,8 +38,7 @@ class Clock:
     def phases(self) -> list[float]:
         """Seconds of each phase since this was last asked."""
         phases, self._phases = self._phases, []
-        if self._cuda and phases:
-            phases[-1][1].synchronize()
+        self._wait_for(phases)
         seconds = [self._between(*phase) for phase in phases]
         self._read += sum(seconds)
         return seconds
@@ -47,9 +46,12 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Compute time so far: the phases asked for and those still to be."""
-        if self._cuda and self._phases:
-            self._phases[-1][1].synchronize()
+        self._wait_for(self._phases)
         return self._read + sum(self._between(*phase) for phase in self._phases)
+
+    def _wait_for(self, phases: list[tuple]) -> None:
+        if self._cuda and phases and not (last := phases[-1][1]).query():
+            last.synchronize()
 
     def _mark(self):
         if not self._cuda:

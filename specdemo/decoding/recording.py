@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from specdemo.decoding.request import Transcript
-from specdemo.decoding.tree import walk, walk_typically
+from specdemo.decoding.tree import leftover, longest_walk, odds, typical_odds, walk
 from specdemo.drafters.base import Proposal
 from specdemo.events import Candidate, Outcome, Token, TopLists
+from specdemo.models.device import to_device
 from specdemo.models.tree import Tree
-from specdemo.sampling import verify
+from specdemo.sampling import draw, verify
 
 TOP = 8
 """Entries of a recorded top list."""
@@ -26,7 +28,7 @@ class Pass:
     start: position of the first draft in the text. drafts: their ids; tree: their shape, None for a chain. path:
     indices of the accepted ones; token: the target's own token behind them, p_token its probability. Of the drafts:
     p, q (both None where they were no distribution), u, tv = 1 - sum_x min(p(x), q(x)) and, where they were tested,
-    accept (None elsewhere); thresholds as in a Walk. logits, probs [n + 1, vocab], source [vocab] and the
+    accept (None elsewhere); thresholds as in `tree.Odds`. logits, probs [n + 1, vocab], source [vocab] and the
     proposal's q: still on the device, for top lists alone.
     """
 
@@ -65,6 +67,11 @@ class Pass:
         return [chance is not None for chance in self.accept]
 
     @property
+    def refused(self) -> bool:
+        """Whether a draft was refused where the target's own token stands."""
+        return any(tested and self.row(i) == self.last_row for i, tested in enumerate(self.tested))
+
+    @property
     def failed(self) -> bool:
         """Whether the target's row behind the path is no distribution, so that `token` means nothing."""
         return math.isnan(self.p_token)
@@ -82,7 +89,7 @@ class Pass:
 
 def decide(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, typical: bool = False) -> Pass:
     """Accept or reject a draft. A chain is decided where it lies and brought to the host in one transfer, the only
-    time a round waits for the device; a tree is walked from here.
+    time a round waits for the device; a tree takes two, see `tree`.
 
     logits, probs: [n + 1, vocab]. u: uniforms [n + 1], one for each draft and one for the target's own token. typical:
     decide by Medusa's rule instead, which is not exact.
@@ -112,46 +119,69 @@ def _known(values: list[float]) -> list[float | None]:
 
 
 def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Tensor, typical: bool) -> Pass:
-    tree, drafts = proposal.tree, proposal.ids.tolist()
+    tree, q, n = proposal.tree, proposal.q, len(proposal)
+    found = typical_odds(probs, proposal.ids, tree) if typical else odds(probs, q, proposal.ids, tree)
+    told = [proposal.ids, found.p, found.accept, u[:n]]
+    if q is not None:
+        rows = [parent + 1 for parent in tree.parents]
+        overlap = torch.minimum(probs[to_device(rows, probs.device)], q).sum(-1)
+        told += [q.gather(-1, proposal.ids[:, None])[:, 0], 1 - overlap]
     if typical:
-        found = walk_typically(probs, drafts, tree, u[-1])
+        told.append(found.thresholds)
+    ids, p, accept, tests, *more = torch.stack([x.to(u.dtype) for x in told]).tolist()
+    path, tested = longest_walk(tree, accept) if typical else walk(tree, accept, tests)
+    source = leftover(probs, found, proposal.ids, tree, path)
+    drawn = draw(source, u[n])
+    token, p_token = torch.stack((drawn.to(u.dtype), probs[path[-1] + 1 if path else 0, drawn].to(u.dtype))).tolist()
+
+    p = _known(p)
+    if q is None:
+        q_of_drafts, tv = [1.0] * n, [1 - (share or 0.0) for share in p]
     else:
-        found = walk(probs, proposal.q, drafts, tree, u[:-1], u[-1])
-    rows = torch.tensor([parent + 1 for parent in tree.parents], device=probs.device)
-    p = _known(probs[rows, proposal.ids].tolist())
-    if proposal.q is None:
-        q, tv = [1.0] * len(p), [1 - (share or 0.0) for share in p]
-    else:
-        q = _known(proposal.q.gather(-1, proposal.ids[:, None])[:, 0].tolist())
-        tv = (1 - torch.minimum(probs[rows], proposal.q).sum(-1)).tolist()
-    accept = [None if None in (p[i], q[i]) else found.accept.get(i) for i in range(len(drafts))]
-    p_token = float(probs[found.path[-1] + 1 if found.path else 0, found.token])
-    tests = [None] * len(drafts) if typical else u[:-1].tolist()
+        q_of_drafts, tv = _known(more[0]), more[1]
     return Pass(
         start,
-        drafts,
+        [int(i) for i in ids],
         tree,
-        found.path,
-        found.token,
+        path,
+        int(token),
         p_token,
         p,
-        q,
-        accept,
+        q_of_drafts,
+        [accept[i] if i in tested and None not in (p[i], q_of_drafts[i]) else None for i in range(n)],
         tv,
-        tests,
+        [None] * n if typical else tests,
         logits,
         probs,
-        found.source,
+        source,
         proposal,
-        found.thresholds and _known(found.thresholds),
+        _known(more[-1]) if typical else None,
     )
 
 
-def drafted_tokens(done: Pass, kept: int, transcript: Transcript) -> list[Token]:
-    """Every draft with what became of it; the first `kept` of the path entered the text, fewer than were accepted where
-    an end of text lies among them. To be called before the transcript's text moves on."""
+def drafted_tokens(done: Pass, kept: int, transcript: Transcript, tops: Mapping[int, TopLists | None]) -> list[Token]:
+    """Every draft with what became of it and its lists; the first `kept` of the path entered the text, fewer than were
+    accepted where an end of text lies among them. To be called before the transcript's text moves on."""
     texts = pieces(done.drafts, done.tree, transcript)
-    return [_drafted(done, kept, transcript, i, piece) for i, piece in enumerate(texts)]
+    return [_drafted(done, kept, i, piece, tops.get(i)) for i, piece in enumerate(texts)]
+
+
+FINAL = -1
+"""What stands for the target's own token among a pass's drafts."""
+
+
+def all_top_lists(done: Pass, transcript: Transcript) -> dict[int, TopLists | None]:
+    """The lists of every draft that was tested, and of the target's own token, which has none where a draft was refused
+    there: those of that position stand with the draft."""
+    q, tested = done.proposal.q, [i for i, asked in enumerate(done.tested) if asked]
+    places = {}
+    for i in tested:
+        # What was drawn at a rejection stands with the last draft that was refused there.
+        left = done.source if i not in done.path and done.row(i) == done.last_row else None
+        places[i] = Position(done.logits[done.row(i)], done.probs[done.row(i)], None if q is None else q[i], left)
+    if not done.refused:
+        places[FINAL] = Position(done.logits[done.last_row], done.probs[done.last_row])
+    return dict(zip(places, top_lists(transcript, list(places.values())), strict=True))
 
 
 def pieces(drafts: list[int], tree: Tree | None, transcript: Transcript) -> list[str]:
@@ -174,27 +204,42 @@ def target_token(transcript: Transcript, token: int, outcome: Outcome, p: float,
     )
 
 
-def top_lists(
-    transcript: Transcript, logits: Tensor, p: Tensor, q: Tensor | None = None, residual: Tensor | None = None
-) -> TopLists | None:
-    """The most probable tokens of one position, all arguments [vocab]; None unless recording is asked for."""
-    if not transcript.request.record:
-        return None
+@dataclass(frozen=True)
+class Position:
+    """What the tokens of one position were drawn from and judged by, all [vocab], on the device."""
 
-    def top(probs: Tensor | None) -> list[Candidate]:
-        if probs is None:
-            return []
-        values, ids = probs.topk(min(TOP, len(probs)))
-        return [
-            Candidate(id=token, text=transcript.request.decode([token]), prob=prob)
-            for token, prob in zip(ids.tolist(), values.tolist(), strict=True)
-            if prob > 0
-        ]
+    logits: Tensor
+    p: Tensor
+    q: Tensor | None = None
+    residual: Tensor | None = None
 
-    return TopLists(p=top(p), q=top(q), residual=top(residual), plain=top(torch.softmax(logits, -1)))
+    def rows(self) -> dict[str, Tensor]:
+        """Probabilities, by the names that TopLists has for them."""
+        found = {"p": self.p, "q": self.q, "residual": self.residual, "plain": torch.softmax(self.logits, -1)}
+        return {name: row for name, row in found.items() if row is not None}
 
 
-def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) -> Token:
+def top_lists(transcript: Transcript, positions: Sequence[Position]) -> list[TopLists | None]:
+    """The most probable tokens of each position, brought to the host in one transfer; None unless recording is asked
+    for."""
+    if not transcript.request.record or not positions:
+        return [None] * len(positions)
+    rows = [position.rows() for position in positions]
+    stacked = torch.stack([row for named in rows for row in named.values()])
+    values, ids = stacked.topk(min(TOP, stacked.shape[-1]))
+    listed = iter(torch.stack((values, ids.to(values.dtype)), dim=1).tolist())  # fp32 holds ids up to 2^24
+    return [
+        TopLists(**{"q": [], "residual": []} | {name: _listed(transcript, *next(listed)) for name in named})
+        for named in rows
+    ]
+
+
+def _listed(transcript: Transcript, probs: list[float], ids: list[float]) -> list[Candidate]:
+    known = [(int(id), prob) for id, prob in zip(ids, probs, strict=True) if prob > 0]
+    return [Candidate(id=id, text=transcript.request.decode([id]), prob=prob) for id, prob in known]
+
+
+def _drafted(done: Pass, kept: int, i: int, piece: str, top: TopLists | None) -> Token:
     token, position = done.drafts[i], done.start + done.depth(i)
     chance = done.proposal.chances[i] if done.proposal.chances else None
     if done.accept[i] is None:
@@ -202,8 +247,6 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
         p = done.p[i] if done.tree is not None and done.row(i) - 1 in (-1, *done.path) else None
         return Token(id=token, text=piece, outcome="discarded", position=position, p=p, q=done.q[i], chance=chance)
     rejected = i not in done.path
-    # What was drawn at a rejection stands with the last draft that was refused there.
-    residual = done.source if rejected and done.row(i) == done.last_row else None
     return Token(
         id=token,
         text=piece,
@@ -216,11 +259,5 @@ def _drafted(done: Pass, kept: int, transcript: Transcript, i: int, piece: str) 
         tv=done.tv[i],
         chance=chance,
         threshold=done.thresholds[i] if done.thresholds else None,
-        top=top_lists(
-            transcript,
-            done.logits[done.row(i)],
-            done.probs[done.row(i)],
-            None if done.proposal.q is None else done.proposal.q[i],
-            residual,
-        ),
+        top=top,
     )

@@ -13,10 +13,10 @@ import torch
 
 from specdemo.decoding.clock import Clock
 from specdemo.decoding.gamma import Policy
-from specdemo.decoding.recording import Pass, decide, drafted_tokens, pieces, target_token, top_lists
+from specdemo.decoding.recording import FINAL, Pass, all_top_lists, decide, drafted_tokens, pieces, target_token
 from specdemo.decoding.request import Request, Transcript
 from specdemo.drafters.base import Drafter, Proposal
-from specdemo.events import Draft, Event, NoDraft, Outcome, Round, Start, Token
+from specdemo.events import Draft, Event, NoDraft, Outcome, Round, Start, Token, TopLists
 from specdemo.models.device import to_device
 from specdemo.models.runner import LanguageModel
 from specdemo.sampling import Uniforms, probabilities
@@ -55,7 +55,7 @@ def speculative(
         proposal = _propose(None if broken else drafter, policy, transcript, target)
         clock.stop()
         if request.record and len(proposal):
-            texts, parents = pieces(proposal.ids.tolist(), proposal.tree, transcript), _parents(proposal)
+            texts, parents = pieces(proposal.on_host(), proposal.tree, transcript), _parents(proposal)
             yield Draft(round=transcript.rounds, start=start, texts=texts, parents=parents, clock=clock.seconds)
         if request.stop():
             continue
@@ -107,7 +107,8 @@ def _propose(drafter: Drafter | None, policy: Policy, transcript: Transcript, ta
 def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transcript, clock: Clock) -> Round:
     """The round as an event; the transcript's text moves on by what was emitted."""
     kept = min(len(emitted), len(done.path))
-    drafted = drafted_tokens(done, kept, transcript)
+    tops = all_top_lists(done, transcript)
+    drafted = drafted_tokens(done, kept, transcript, tops)
     for token in emitted[:kept]:
         transcript.text.push(token)
     draft_seconds, verify_seconds, overhead_seconds = clock.phases()
@@ -115,7 +116,7 @@ def _told(done: Pass, proposal: Proposal, emitted: list[int], transcript: Transc
         round=transcript.rounds,
         start=done.start,
         drafted=drafted,
-        final=_final(done, transcript) if len(emitted) > kept else None,
+        final=_final(done, transcript, tops.get(FINAL)) if len(emitted) > kept else None,
         draft_steps=proposal.steps,
         parents=_parents(proposal),
         no_draft=_no_draft(done, proposal),
@@ -134,13 +135,9 @@ def _no_draft(done: Pass, proposal: Proposal) -> NoDraft | None:
     return "draft_broken" if done.draft_broke and not any(done.tested) else proposal.why
 
 
-def _final(done: Pass, transcript: Transcript) -> Token:
+def _final(done: Pass, transcript: Transcript, top: TopLists | None) -> Token:
     """The token behind the accepted drafts, by the name of what it was drawn from."""
-    row = done.last_row
-    refused = any(tested and done.row(i) == row for i, tested in enumerate(done.tested))
-    outcome: Outcome = "resampled" if refused else "bonus" if done.path else "plain"
-    # The lists of a rejected position stand with the rejected draft.
-    top = None if outcome == "resampled" else top_lists(transcript, done.logits[row], done.probs[row])
+    outcome: Outcome = "resampled" if done.refused else "bonus" if done.path else "plain"
     return target_token(transcript, done.token, outcome, done.p_token, top)
 
 

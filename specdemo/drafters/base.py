@@ -31,7 +31,8 @@ class Proposal:
     from *after* its elder siblings: the same one for draws with replacement, one without the tokens already drawn for
     draws without, one-hot where it was chosen and not drawn. steps: model calls that the draft took, which may be one
     more than n where the last only showed that drafting on was no use. chances: where nodes were chosen, how likely the
-    drafter thought each to be reached and accepted; for eyes, not for the decision. why: of no draft, the reason (None
+    drafter thought each to be reached and accepted; for eyes, not for the decision. known: ids, where the drafter has
+    them on the host already. why: of no draft, the reason (None
     where the run was stopped).
     """
 
@@ -41,6 +42,7 @@ class Proposal:
     tree: Tree | None = None
     chances: list[float] | None = None
     why: NoDraft | None = None
+    known: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +53,12 @@ class Proposal:
             return self
         q = None if self.q is None else self.q[:n]
         chances = self.chances and self.chances[:n]
-        return Proposal(self.ids[:n], q, self.steps, self.tree and self.tree.first(n), chances)
+        tree, known = self.tree and self.tree.first(n), self.known and self.known[:n]
+        return Proposal(self.ids[:n], q, self.steps, tree, chances, known=known)
+
+    def on_host(self) -> list[int]:
+        """The ids, waiting for them only where nobody has yet."""
+        return self.ids.tolist() if self.known is None else self.known
 
     @classmethod
     def none(cls, vocab_size: int, device: torch.device, why: NoDraft | None = None, steps: int = 0) -> Proposal:
@@ -63,7 +70,8 @@ class Proposal:
     def certain(cls, ids: list[int], vocab_size: int, device: torch.device) -> Proposal:
         """A draft that was looked up, not sampled: every q is one-hot."""
         tensor = to_device(ids, device)
-        return cls(tensor, torch.zeros(len(ids), vocab_size, device=device).scatter_(1, tensor[:, None], 1.0))
+        q = torch.zeros(len(ids), vocab_size, device=device).scatter_(1, tensor[:, None], 1.0)
+        return cls(tensor, q, known=ids)
 
 
 class Drafter(Protocol):

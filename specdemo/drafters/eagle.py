@@ -11,6 +11,7 @@ from specdemo.drafters.base import Proposal, Stop
 from specdemo.drafters.dynamic_tree import BEAM, Growing, TreeShape
 from specdemo.drafters.rate import Rate
 from specdemo.models.cache import KVCache
+from specdemo.models.device import to_device
 from specdemo.models.eagle import EagleHead
 from specdemo.models.runner import Runner, chunks
 from specdemo.models.tree import ROOT
@@ -54,7 +55,8 @@ class Eagle:
             # Nodes expanded at earlier depths are in the cache; these join them, each behind its own ancestors.
             expanded += beam
             tree = growing.tree_of(expanded)
-            before = states[[parents.index(growing.parents[node]) for node in beam]]
+            at = to_device([parents.index(growing.parents[node]) for node in beam], self.head.device)
+            before = states[at]
             states = self.head.forward(before, self._ids(growing, beam), self.cache, tree)
             parents, beam = beam, self._children(growing, beam, states)
         self.cache.lengths = [text]
@@ -64,8 +66,9 @@ class Eagle:
         self._drafted = len(context), growing.steps, len(nodes)
         if not nodes:
             return Proposal.none(self.vocab_size, self.head.device, "no_node_pays", growing.steps)
-        chances = [growing.chances[node] for node in nodes]
-        return Proposal(self._ids(growing, nodes), None, growing.steps, growing.tree_of(nodes), chances)
+        chances, known = [growing.chances[node] for node in nodes], [growing.ids[node] for node in nodes]
+        tree, ids = growing.tree_of(nodes), to_device(known, self.head.device)
+        return Proposal(ids, None, growing.steps, tree, chances, known=known)
 
     def rollback(self, length: int) -> None:
         """Nothing to forget, since the cache holds what came of the target's states of kept tokens; but to learn."""
@@ -82,18 +85,18 @@ class Eagle:
     def _read(self, context: list[int], end: int) -> Tensor:
         """Take in the target's states up to token `end`; the states behind the new ones."""
         start = self._length
-        ids = torch.tensor(context[start + 1 : end + 1], device=self.head.device)
+        ids = to_device(context[start + 1 : end + 1], self.head.device)
         return self.head.forward(self.head.states(self.target.features[start:end]), ids, self.cache)
 
     def _children(self, growing: Growing, parents: list[int], states: Tensor) -> list[int]:
         """See the children of nodes, whose states are [k, width]; those to expand next."""
         shares = self.head.logits(states).softmax(-1)
-        best, ids = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
-        probs = best.tolist()
+        best, at = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
+        probs, ids = torch.stack((best, self.head.target_ids(at).to(best.dtype))).tolist()
         if any(math.isnan(row[0]) for row in probs):
             self._broken = True
             return []
-        return growing.add(parents, self.head.target_ids(ids).tolist(), probs)
+        return growing.add(parents, [list(map(int, row)) for row in ids], probs)
 
     def _ids(self, growing: Growing, nodes: list[int]) -> Tensor:
-        return torch.tensor([growing.ids[node] for node in nodes], device=self.head.device)
+        return to_device([growing.ids[node] for node in nodes], self.head.device)

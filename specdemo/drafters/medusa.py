@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.drafters.dynamic_tree import TreeShape
 from specdemo.events import NoDraft
+from specdemo.models.device import to_device
 from specdemo.models.medusa import MedusaHeads
 from specdemo.models.runner import Runner
 from specdemo.models.tree import ROOT, Tree
@@ -49,21 +49,24 @@ class Medusa:
         )
         if why or stop():
             return Proposal.none(self.vocab_size, self.heads.device, why)
-        probs, ids = self.heads.logits(self.target.features[-1]).softmax(-1).topk(max(self.ranks) + 1)
-        depths, ranks = tree.depths(self.heads.device), torch.tensor(self.ranks[: len(tree)], device=self.heads.device)
-        chances = _chances(probs[depths, ranks], tree)
+        best, at = self.heads.logits(self.target.features[-1]).softmax(-1).topk(max(self.ranks) + 1)
+        depths, ranks = tree.depths(self.heads.device), to_device(self.ranks[: len(tree)], self.heads.device)
+        ids = self.heads.target_ids(at[depths, ranks])
+        # The one time that a draft waits for the device: chances for eyes, and to see a NaN.
+        probs, known = torch.stack((best[depths, ranks], ids.to(best.dtype))).tolist()
+        chances = _chances(probs, tree)
         if any(map(math.isnan, chances)):
             return Proposal.none(self.vocab_size, self.heads.device, "draft_broken", 1)
-        return Proposal(self.heads.target_ids(ids[depths, ranks]), None, 1, tree, chances)
+        return Proposal(ids, None, 1, tree, chances, known=list(map(int, known)))
 
     def rollback(self, length: int) -> None:
         """Nothing to forget."""
 
 
-def _chances(probs: Tensor, tree: Tree) -> list[float]:
+def _chances(probs: list[float], tree: Tree) -> list[float]:
     """The product of the heads' probabilities along the path to each node."""
     chances: list[float] = []
-    for prob, parent in zip(probs.tolist(), tree.parents, strict=True):
+    for prob, parent in zip(probs, tree.parents, strict=True):
         chances.append(prob * (1.0 if parent == ROOT else chances[parent]))
     return chances
 

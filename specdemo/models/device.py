@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -61,12 +61,12 @@ def choose_dtype(device: torch.device, name: str | None = None) -> torch.dtype:
     return torch.float16 if device.type == "mps" else torch.float32
 
 
-def to_device(ids: list[int] | Tensor, device: torch.device) -> Tensor:
-    """Token ids as a tensor there. On a GPU the copy is queued from pinned memory: a plain one would wait for it."""
-    if isinstance(ids, Tensor):
-        return ids.to(device)
-    tensor = torch.tensor(ids, dtype=torch.long)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+def to_device(values: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+    """Token ids, or any tensor, there. What goes to a GPU is queued from pinned memory: a plain copy would wait."""
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.long)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specdemo.models.cache import KVCache
+from specdemo.models.device import to_device
 from specdemo.models.lean import LeanModel
 from specdemo.models.tree import Tree
 
@@ -68,9 +69,9 @@ class RecordedPasses:
         if known is None:
             raise ValueError(f"no pass over {k} tokens behind {lengths} was recorded")
         known.ids[:, :k].copy_(rows)
-        known.starts.copy_(_pinned(torch.tensor(lengths), known.starts.device), non_blocking=True)
+        known.starts.copy_(to_device(lengths, known.starts.device))
         if tree is not None:
-            known.layout.copy_(_pinned(_layout(tree, len(known.layout)), known.layout.device), non_blocking=True)
+            known.layout.copy_(to_device(_layout(tree, len(known.layout)), known.layout.device))
         known.replay()
         self.cache.lengths = [length + k for length in lengths]
         return known.logits[:, :k]
@@ -120,20 +121,15 @@ def _layout(tree: Tree, size: int) -> Tensor:
     return layout
 
 
-def _pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """Where a copy to a GPU need not be waited for."""
-    return tensor.pin_memory() if device.type == "cuda" else tensor
-
-
 class _OwnStream:
     """A stream that nobody else records on while this lives. (torch hands out 32 streams in turn, so new ones would
     soon be old ones.)"""
 
     _free: ClassVar[dict[int, list[torch.cuda.Stream]]] = {}  # by device
 
-    def __init__(self) -> None:
-        free = self._free.setdefault(torch.cuda.current_device(), [])
-        self.stream = free.pop() if free else torch.cuda.Stream()
+    def __init__(self, device: torch.device) -> None:
+        free = self._free.setdefault(device.index, [])
+        self.stream = free.pop() if free else torch.cuda.Stream(device)
 
     def __del__(self) -> None:
         self._free[self.stream.device_index].append(self.stream)
@@ -150,24 +146,26 @@ class _Replay:
         self.graph.replay()
 
 
-def cuda_recorder() -> Record:
-    """Records CUDA graphs of one cache's passes. They share memory for what happens inside them, since one runs at a
-    time, and a stream: in torch 2.13 a graph that is dropped takes its stream's cuBLAS workspace with it, so only
-    graphs that are dropped together may share one (pytorch #175276, #193402)."""
-    pool, own = torch.cuda.graph_pool_handle(), _OwnStream()
+def cuda_recorder(device: torch.device) -> Record:
+    """Records CUDA graphs of one cache's passes on a device. They share memory for what happens inside them, since one
+    runs at a time, and a stream: in torch 2.13 a graph that is dropped takes its stream's cuBLAS workspace with it, so
+    only graphs that are dropped together may share one (pytorch #175276, #193402)."""
+    pool, own = torch.cuda.graph_pool_handle(), _OwnStream(device)
     stream = own.stream
 
     def record(once: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        # It runs on that stream first: kernels that load late must not load inside a recording.
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                once()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # What other threads ask of the device meanwhile, a page for its free memory say, is none of this recording.
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            result = once()
+        with torch.cuda.device(device):
+            # It runs on that stream first: kernels that load late must not load inside a recording.
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    once()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # What other threads ask of the device meanwhile, a page for its free memory say, is none of this recording.
+            # The outer context leaves the stream where memory runs out, which torch's own does not.
+            with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+                result = once()
         return _Replay(graph, own), result
 
     return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -37,7 +38,9 @@ class LeanLanguageModel:
         self.vocab_size, self.vocab_ids, self.depth = vocab_size, vocab_ids, model.depth
         self._idle: list[RecordedPasses] = []  # caches with their recordings that no runner uses, the latest last
         self._leasing = threading.Lock()
-        self._recorder: Callable[[], Record] | None = cuda_recorder if self.device.type == "cuda" else None
+        self._recorder: Callable[[], Record] | None = None
+        if self.device.type == "cuda":
+            self._recorder = functools.partial(cuda_recorder, self.device)
         self._input_ids: Tensor | None = None
         if vocab_ids is not None:
             # Full id -> row of the reduced embedding; its last row stands for every token outside the vocabulary.

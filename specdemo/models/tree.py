@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdemo.models.device import to_device
+
 ROOT = -1
 """Parent of the nodes that stand directly behind the text."""
 
@@ -51,7 +53,7 @@ class Tree:
 
     def depths(self, device: torch.device) -> Tensor:
         """Distance of every node from the first free position, [k]."""
-        return torch.tensor(self._depths, device=device)
+        return to_device(self._depths, device)
 
     @cached_property
     def _depths(self) -> list[int]:
@@ -66,4 +68,12 @@ class Tree:
         for node, parent in enumerate(self.parents):
             if parent != ROOT:
                 seen[node] |= seen[parent]
-        return torch.from_numpy(seen).to(device)
+        return to_device(torch.from_numpy(seen), device)
+
+    def judged(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """By what each node is judged: the row of logits that predicts it (0 behind the text, i + 1 behind node i),
+        [k], and which elder siblings were refused when it is tested, [k, k] bool."""
+        parents = np.array(self.parents)
+        elders = np.tri(len(self), k=-1, dtype=bool) & (parents[:, None] == parents)
+        both = to_device(torch.from_numpy(np.column_stack((parents + 1, elders))), device)
+        return both[:, 0], both[:, 1:].bool()

@@ -111,7 +111,7 @@ def inputs_replaced_instead_of_written() -> AbstractContextManager:
     """New tensors for the inputs: the graph reads the old ones."""
 
     def change(recording: _Pass) -> None:
-        recording.ids, recording.start = recording.ids.clone(), recording.start.clone()
+        recording.ids, recording.starts = recording.ids.clone(), recording.starts.clone()
 
     return recordings(change)
 
@@ -121,8 +121,8 @@ def place_written_after_the_replay() -> AbstractContextManager:
     before: dict[_Pass, Tensor] = {}
 
     def change(recording: _Pass, right: Callable[[], None]) -> None:
-        wanted = recording.start.clone()
-        recording.start.copy_(before.get(recording, torch.zeros_like(wanted)))
+        wanted = recording.starts.clone()
+        recording.starts.copy_(before.get(recording, torch.zeros_like(wanted)))
         right()
         before[recording] = wanted
 
@@ -160,7 +160,8 @@ def cache_made_anew_after_a_round() -> AbstractContextManager:
 
     def keep(self: LeanRunner, length: int, slots: list[int]) -> None:
         right(self, length, slots)
-        self.cache.layers = [stored.clone() for stored in self.cache.layers]
+        self.cache.stored = self.cache.stored.clone()
+        self.cache.layers = self.cache.stored.unbind(0)
 
     return mock.patch.object(LeanRunner, "keep", keep)
 
@@ -171,7 +172,8 @@ def cache_left_uninitialised() -> AbstractContextManager:
 
     def init(self: KVCache, *args: object, **kwargs: object) -> None:
         right(self, *args, **kwargs)
-        self.layers = [torch.empty_like(stored) for stored in self.layers]
+        self.stored = torch.empty_like(self.stored)
+        self.layers = self.stored.unbind(0)
 
     return mock.patch.object(KVCache, "__init__", init)
 

@@ -37,7 +37,6 @@ def test_a_replayed_pass_is_the_cpus() -> None:
     assert_the_cpus(logits(Models("cuda:0").target))
 
 
-@pytest.mark.xfail(strict=True, reason="all recordings share torch's capture stream, and its workspace goes with one")
 def test_recordings_that_are_dropped_leave_the_others_alone() -> None:
     target = Models("cuda:0").target
     runners = [target.runner(64, passes=[1], taps=taps) for taps in TAPS]
@@ -47,12 +46,10 @@ def test_recordings_that_are_dropped_leave_the_others_alone() -> None:
         assert_the_cpus(logits(target, taps))
 
 
-@pytest.mark.xfail(strict=True, reason="recordings are made on the thread's own device, wherever the model is")
 def test_a_thread_that_has_chosen_no_device_records_on_the_models() -> None:
     assert_the_cpus(in_a_thread(lambda: logits(Models("cuda:1").target)))
 
 
-@pytest.mark.xfail(strict=True, reason="captures are of the global mode")
 def test_another_thread_may_ask_for_memory_while_passes_are_recorded() -> None:
     right, answers = KVCache.ragged, []
 
