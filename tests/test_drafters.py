@@ -151,6 +151,26 @@ def test_eagle_keeps_the_targets_states_alone_in_its_cache() -> None:
             torch.testing.assert_close(mine[..., : end - 1, :], theirs[..., : end - 1, :], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [TreeShape(3, 6), TreeShape(4, 16), TreeShape(5, 3), TreeShape(1, 4)])
+def test_a_tree_grown_ahead_is_the_tree_grown_step_by_step(shape: TreeShape) -> None:
+    """What a GPU expands without being asked is taken where it would have been asked for."""
+    drafters = [Eagle(eagle_head(TINY.lean), 8, shape) for _ in range(2)]
+    trees = []
+    for drafter, ahead in zip(drafters, (False, True), strict=True):
+        runner = TINY.lean.runner(48, taps=drafter.taps)
+        runner.prefill([3, 1, 4, 1])
+        drafter.prefill([3, 1, 4, 1, 5], runner, never)
+        growing, state = Growing(shape), drafter._read([3, 1, 4, 1, 5], 4)[-1:]
+        if ahead:
+            drafter._grow_ahead(growing, state, shape.depth)
+        else:
+            drafter._grow(growing, state, shape.depth, never)
+        nodes = growing.rerank()
+        trees.append((growing.tree_of(nodes), [growing.ids[node] for node in nodes]))
+        assert len(nodes) == min(shape.nodes, len(growing.ids))
+    assert trees[0] == trees[1]
+
+
 def test_an_eagle_nodes_chance_is_the_heads_own_along_a_chain() -> None:
     """Each node's probability, read afresh along its own ancestors as a plain chain: masks and positions are right."""
     head = eagle_head(TINY.lean)

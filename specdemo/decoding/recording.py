@@ -132,7 +132,8 @@ def _walked(start: int, proposal: Proposal, logits: Tensor, probs: Tensor, u: Te
     path, tested = longest_walk(tree, accept) if typical else walk(tree, accept, tests)
     source = leftover(probs, found, proposal.ids, tree, path)
     drawn = draw(source, u[n])
-    token, p_token = torch.stack((drawn.to(u.dtype), probs[path[-1] + 1 if path else 0, drawn].to(u.dtype))).tolist()
+    p_drawn = probs[path[-1] + 1 if path else 0].index_select(0, drawn[None])
+    token, p_token = torch.cat((drawn[None].to(u.dtype), p_drawn.to(u.dtype))).tolist()
 
     p = _known(p)
     if q is None:

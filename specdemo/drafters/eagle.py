@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
+from specdemo.drafters.ahead import grow, looks_ahead
 from specdemo.drafters.base import Proposal, Stop
 from specdemo.drafters.dynamic_tree import BEAM, Growing, TreeShape
 from specdemo.drafters.rate import Rate
@@ -32,6 +32,7 @@ class Eagle:
         self.head, self.vocab_size, self.shape, self.taps = head, vocab_size, shape, head.taps
         self.rate = Rate()
         self._broken = False  # whether it has computed a probability that is none
+        self._reached = shape.depth  # steps that the last draft went
         self._drafted: tuple[int, int, int] | None = None  # behind how many tokens, in how many steps, how many nodes
 
     def prefill(self, prompt: list[int], target: Runner, stop: Stop) -> None:
@@ -46,19 +47,12 @@ class Eagle:
         growing, text = Growing(self.shape, self.rate()), len(context) - 1
         if text < 1 or stop():
             return Proposal.none(self.vocab_size, self.head.device, "too_early" if text < 1 else None)
-        states = self._read(context, text)[-1:]  # behind each node that is expanded next; first behind the text
-        expanded: list[int] = []
-        parents, beam = [ROOT], self._children(growing, [ROOT], states)
-        while beam and growing.steps < min(gamma, self.shape.depth):
-            if stop():
-                break
-            # Nodes expanded at earlier depths are in the cache; these join them, each behind its own ancestors.
-            expanded += beam
-            tree = growing.tree_of(expanded)
-            at = to_device([parents.index(growing.parents[node]) for node in beam], self.head.device)
-            before = states[at]
-            states = self.head.forward(before, self._ids(growing, beam), self.cache, tree)
-            parents, beam = beam, self._children(growing, beam, states)
+        state = self._read(context, text)[-1:]
+        looks = min(gamma, self.shape.depth)
+        if self.head.device.type == "cuda":
+            self._grow_ahead(growing, state, looks)
+        else:
+            self._grow(growing, state, looks, stop)
         self.cache.lengths = [text]
         if self._broken:
             return Proposal.none(self.vocab_size, self.head.device, "draft_broken", growing.steps + 1)
@@ -88,15 +82,45 @@ class Eagle:
         ids = to_device(context[start + 1 : end + 1], self.head.device)
         return self.head.forward(self.head.states(self.target.features[start:end]), ids, self.cache)
 
+    def _grow(self, growing: Growing, state: Tensor, looks: int, stop: Stop) -> None:
+        """Look and expand in turn, from the state [1, width] behind the text."""
+        states, expanded = state, []  # behind each node that is expanded next
+        parents, beam = [ROOT], self._children(growing, [ROOT], states)
+        while beam and growing.steps < looks:
+            if stop():
+                break
+            # Nodes expanded at earlier depths are in the cache; these join them, each behind its own ancestors.
+            expanded += beam
+            tree = growing.tree_of(expanded)
+            before = states[[parents.index(growing.parents[node]) for node in beam]]
+            states = self.head.forward(before, self._ids(growing, beam), self.cache, tree)
+            parents, beam = beam, self._children(growing, beam, states)
+
+    def _grow_ahead(self, growing: Growing, state: Tensor, looks: int) -> None:
+        """The same without waiting in between. A tree of live size reaches one step further than it last did, at
+        most: how far it pays is known only when it has been made."""
+        if self.shape.cost is not None:
+            looks = min(looks, self._reached + 1)
+        found = looks_ahead(self.head, state, self.cache, looks, self._seen_of_each)
+        self._broken = any(math.isnan(row[0]) for look in found for row in look.probs)
+        if not self._broken:
+            grow(growing, found)
+            self._reached, growing.steps = growing.steps, looks
+
+    @property
+    def _seen_of_each(self) -> int:
+        """Children of a node that are looked at."""
+        known = self.vocab_size if self.head.vocab_ids is None else len(self.head.vocab_ids)
+        return min(BEAM, self.shape.nodes, known)
+
     def _children(self, growing: Growing, parents: list[int], states: Tensor) -> list[int]:
         """See the children of nodes, whose states are [k, width]; those to expand next."""
-        shares = self.head.logits(states).softmax(-1)
-        best, at = shares.topk(min(BEAM, self.shape.nodes, shares.shape[-1]))
-        probs, ids = torch.stack((best, self.head.target_ids(at).to(best.dtype))).tolist()
-        if any(math.isnan(row[0]) for row in probs):
+        probs, at = self.head.logits(states).softmax(-1).topk(self._seen_of_each)
+        shares, ids = probs.tolist(), self.head.target_ids(at).tolist()
+        if any(math.isnan(row[0]) for row in shares):
             self._broken = True
             return []
-        return growing.add(parents, [list(map(int, row)) for row in ids], probs)
+        return growing.add(parents, ids, shares)
 
     def _ids(self, growing: Growing, nodes: list[int]) -> Tensor:
         return to_device([growing.ids[node] for node in nodes], self.head.device)

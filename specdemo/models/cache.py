@@ -103,13 +103,14 @@ class KVCache:
         return Place(new, new.stop, self.cos[new], self.sin[new], mask)
 
     def branching(self, seen: Tensor, depths: Tensor, start: Tensor, end: int) -> Place:
-        """Behind `start` [1], as a tree whose nodes see each other as in `seen` [k, k] bool and stand at `depths` [k].
-        Everything stays on the device; attention reads `end` slots. Of a cache of one row."""
-        k = len(depths)
+        """Behind a text of `start` [1] tokens, as the last k nodes of a tree of m, those before being in the cache.
+        seen [k, m] bool: which nodes each sees, itself included; depths [k]. Everything stays on the device; attention
+        reads `end` slots. Of a cache of one row."""
+        k, m = seen.shape
         node = torch.arange(end, device=self.device) - start  # that lies in each slot
-        mask = (node < 0) | ((node < k) & seen[:, node.clamp(0, k - 1)])
+        mask = (node < 0) | ((node < m) & seen[:, node.clamp(0, m - 1)])
         positions = start + depths
-        slots = start[:, None] + torch.arange(k, device=self.device)
+        slots = start[:, None] + torch.arange(m - k, m, device=self.device)
         return Place(slots, end, self.cos[positions], self.sin[positions], mask.repeat(self.heads.groups, 1))
 
     def ragged(self, k: int, starts: Tensor, end: int) -> Place:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdemo.events import ModelInfo
-from specdemo.models.block import Block, Heads, Weights, rotary_frequencies
+from specdemo.models.block import Block, Heads, Place, Weights, rotary_frequencies
 from specdemo.models.cache import KVCache
 from specdemo.models.runner import LanguageModel
 from specdemo.models.tree import Tree
@@ -93,10 +93,13 @@ class EagleHead:
         return self._fuse(features.to(self.dtype))
 
     @torch.inference_mode()
-    def forward(self, states: Tensor, ids: Tensor, cache: KVCache, tree: Tree | None = None) -> Tensor:
-        """Append k tokens to the cache; the states behind them. With a tree they are its last nodes."""
+    def forward(
+        self, states: Tensor, ids: Tensor, cache: KVCache, tree: Tree | None = None, place: Place | None = None
+    ) -> Tensor:
+        """Append k tokens to the cache; the states behind them. With a tree they are its last nodes; a place says where
+        they stand if the cache is not to find out."""
         k = len(ids)
-        place, embedded, states = cache.place(k, tree), self.embed(ids)[None], states[None]
+        place, embedded, states = place or cache.place(k, tree), self.embed(ids)[None], states[None]
         if self.joins_depths:
             normed = self._hidden_norm(states)
             x = torch.cat((self._block.input_norm(embedded), normed), dim=-1)

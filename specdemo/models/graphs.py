@@ -164,7 +164,8 @@ def cuda_recorder(device: torch.device) -> Record:
             graph = torch.cuda.CUDAGraph()
             # What other threads ask of the device meanwhile, a page for its free memory say, is none of this recording.
             # The outer context leaves the stream where memory runs out, which torch's own does not.
-            with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            capturing = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+            with torch.cuda.stream(stream), capturing:
                 result = once()
         return _Replay(graph, own), result
 

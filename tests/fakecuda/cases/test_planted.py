@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specdemo.models import graphs
 from specdemo.models.block import Place
 from specdemo.models.cache import KVCache
 from specdemo.models.graphs import _Pass
@@ -26,14 +27,14 @@ Plant = Callable[[], AbstractContextManager]
 Ragged = Callable[[KVCache, int, Tensor, int], Place]
 
 
-def outcome() -> str:
+def outcome(lane: str = LANE) -> str:
     """What becomes of a lane on a GPU: "the same" as on the CPU, "another text", or the error that it meets."""
     models = Models("cuda:0")
     try:
-        texts = [models.text(LANE, SAMPLERS[SAMPLER]) for _ in range(2)]
+        texts = [models.text(lane, SAMPLERS[SAMPLER]) for _ in range(2)]
     except Exception as error:  # noqa: BLE001 (a bug may show as anything)
         return str(error)
-    return "the same" if all(text == expected(LANE, SAMPLER) for text in texts) else "another text"
+    return "the same" if all(text == expected(lane, SAMPLER) for text in texts) else "another text"
 
 
 # --- Seams ---
@@ -186,6 +187,29 @@ def recorded_on_the_default_stream() -> AbstractContextManager:
     return mock.patch.object(torch.cuda, "graph", OnTheCurrentStream)
 
 
+def nodes_of_a_tree_at_the_first_place() -> AbstractContextManager:
+    """All nodes stand directly behind the text."""
+    right = graphs._layout
+
+    def layout(tree: Tree, size: int) -> Tensor:
+        found = right(tree, size)
+        found[:, size] = 0
+        return found
+
+    return mock.patch.object(graphs, "_layout", layout)
+
+
+def nodes_that_fill_a_tree_up_are_seen() -> AbstractContextManager:
+    right = graphs._layout
+
+    def layout(tree: Tree, size: int) -> Tensor:
+        found = right(tree, size)
+        found[: len(tree), len(tree) : size] = 1
+        return found
+
+    return mock.patch.object(graphs, "_layout", layout)
+
+
 PLANTED: dict[Plant, str] = {
     place_of_the_recording_in_every_replay: "another text",
     place_made_before_the_recording: "another text",
@@ -208,5 +232,12 @@ def test_a_planted_bug_is_noticed(plant: Plant) -> None:
         assert PLANTED[plant] in outcome()
 
 
-def test_without_a_bug_nothing_is() -> None:
-    assert outcome() == "the same"
+@pytest.mark.parametrize("plant", [nodes_of_a_tree_at_the_first_place, nodes_that_fill_a_tree_up_are_seen])
+def test_so_is_one_in_a_trees_shape(plant: Plant) -> None:
+    with plant():
+        assert outcome("eagle") == "another text"
+
+
+@pytest.mark.parametrize("lane", [LANE, "eagle"])
+def test_without_a_bug_nothing_is(lane: str) -> None:
+    assert outcome(lane) == "the same"
