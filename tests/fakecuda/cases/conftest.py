@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 
 from tests.fakecuda import machine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_remembered(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a pretended GPU takes is nobody's figure."""
+    os.environ["SPECDEMO_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
 
 gc.freeze()  # what was imported stays, and need not be looked at before every test
 
