@@ -1,4 +1,4 @@
-"""Texts drawn on a GPU have the target's own distribution, for a drafter of each kind: chain, growing tree, fixed tree."""
+"""Texts drawn on a GPU have the target's own distribution, by a drafter of each kind: chain, grown tree, fixed tree."""
 
 from __future__ import annotations
 
