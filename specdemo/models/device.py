@@ -28,7 +28,7 @@ def choose_device(name: str | None = None) -> torch.device:
     if torch.cuda.is_available():
         available.insert(0, "cuda")
     try:
-        device = torch.device(name or available[0])
+        device = torch.device(available[0] if name is None else name)
     except RuntimeError:
         device = None
     if device is None or device.type not in available:
