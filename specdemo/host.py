@@ -21,6 +21,7 @@ from specdemo.models.device import (
     is_out_of_memory,
     release,
     use_cpu_quota,
+    workspace_bytes,
 )
 from specdemo.models.loading import LoadedPair, fetch_pair, load_pair
 from specdemo.models.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair, own_pair, why_not
@@ -148,8 +149,9 @@ class Host:
         if loaded is not None and loaded.pair.id == pair.id:
             return ""
         # The pair in memory would make room for the next one.
-        free = free_memory(self.device) + (loaded.pair.needed_bytes(self.dtype.itemsize) if loaded else 0)
-        return why_not(pair, free, self.dtype.itemsize, huggingface_hub.constants.HF_HUB_OFFLINE)
+        itemsize, workspace = self.dtype.itemsize, workspace_bytes(self.device)
+        free = free_memory(self.device) + (loaded.pair.memory(itemsize, workspace).kept if loaded else 0)
+        return why_not(pair, free, itemsize, huggingface_hub.constants.HF_HUB_OFFLINE, workspace)
 
     def _load(self, pair: Pair) -> None:
         def progress(message: str, fraction: float | None) -> None:

@@ -136,6 +136,13 @@ def free_memory(device: torch.device) -> int:
     return min([psutil.virtual_memory().available, *(bytes_ for bytes_ in left if bytes_ is not None)])
 
 
+def workspace_bytes(device: torch.device) -> int:
+    """What torch gives cuBLAS for each stream that multiplies; 0 where there is no CUDA."""
+    if device.type != "cuda":
+        return 0
+    return (32 if torch.cuda.get_device_properties(device).major >= 9 else 8) << 20
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed: torch has a class for GPUs' and raises a bare RuntimeError from the CPU's."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -26,6 +26,11 @@ from specdemo.models.runner import LanguageModel
 from specdemo.models.tree import Tree
 
 
+def published_taps(joins_depths: bool, depth: int) -> tuple[int, ...]:
+    """Depths that a published head reads of a target of so many layers: EAGLE-3 joins several."""
+    return (2, depth // 2, depth - 3) if joins_depths else (depth + 1,)
+
+
 class EagleHead:
     """A head over one target, ready to run. States are [k, width], ids [k] are the target's.
 
@@ -47,7 +52,7 @@ class EagleHead:
         weights = Weights(tensors, self.device, dtype, config.rms_norm_eps, coarse=True)
         self._target = target
         self._embedding = weights.take("embed_tokens.weight") if "embed_tokens.weight" in weights else None
-        self.taps = tuple(getattr(config, "taps", None) or self._published_taps(target.depth))
+        self.taps = tuple(getattr(config, "taps", None) or published_taps(self.joins_depths, target.depth))
         # A cache keeps each depth once, so of two that coincide one would be missing.
         if len(set(self.taps)) < len(self.taps) or not all(0 <= tap <= target.depth + 1 for tap in self.taps):
             raise ValueError(f"it reads states at depths {self.taps}, and the target has {target.depth} layers.")
@@ -66,9 +71,6 @@ class EagleHead:
         left = [name for name in tensors if "rotary_emb" not in name]
         if left:
             raise ValueError(f"{left[0]} is no weight of an EAGLE head.")
-
-    def _published_taps(self, depth: int) -> tuple[int, ...]:
-        return (2, depth // 2, depth - 3) if self.joins_depths else (depth + 1,)
 
     def _read_vocabulary(self, weights: Weights) -> None:
         known = self._target.vocab_size

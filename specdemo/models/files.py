@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -52,6 +53,18 @@ def require_plain(folder: Path) -> None:
                 f"{folder} holds {found} as {kinds[found]}: it is quantised, which is not computed here. Fetch weights "
                 "in fp32, fp16 or bf16."
             )
+
+
+def element_counts(folder: Path) -> dict[str, int]:
+    """How many numbers each tensor of a checkpoint has, by its name, from the headers of the files; whole numbers (ids,
+    say) are left out. Raises UserError where there are no files, SafetensorError where one is damaged."""
+    counts: dict[str, int] = {}
+    for path in weight_files(folder):
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in list(file.keys())}
+            parts = {name: part.get_shape() for name, part in slices.items() if "F" in part.get_dtype()}
+        counts |= {name: math.prod(shape) for name, shape in parts.items()}
+    return counts
 
 
 def require_numbers(tensors: dict[str, Tensor], folder: Path, dtype: torch.dtype | None = None) -> None:

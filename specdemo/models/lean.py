@@ -17,6 +17,17 @@ from specdemo.models.cache import KVCache, Place
 from specdemo.models.layers import linear
 from specdemo.models.tree import Tree
 
+_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+_ROPES = ("default", "linear", "llama3", "yarn")
+
+
+def is_lean(config) -> bool:
+    """Whether the lean forward computes the architecture of a transformers config."""
+    if getattr(config, "quantization_config", None):
+        return False
+    rope = getattr(config, "rope_parameters", None) or {}
+    return config.model_type in _FAMILIES and rope.get("rope_type") in _ROPES and config.hidden_act == "silu"
+
 
 class LeanModel:
     """Weights of one Llama-type model, ready to run.

@@ -31,9 +31,10 @@ from specdemo.models.device import dtype_name, enter, is_lost, is_out_of_memory
 from specdemo.models.files import kind_of, read_config, read_weights, require_plain, weight_files, weights_sha256
 from specdemo.models.gguf import converted, gguf_of
 from specdemo.models.heads import Head, load_head, mismatch
-from specdemo.models.lean import LeanModel
+from specdemo.models.lean import LeanModel, is_lean
 from specdemo.models.lean_runner import LeanLanguageModel
 from specdemo.models.measure import BUSY, Parts, measure, usual
+from specdemo.models.memory import CHAINS, DRAFT_STEPS, DRAFTING, LANES, WARM_ROOM
 from specdemo.models.pairs import BUILT_IN_DRAFT, BUILT_IN_TARGET, FIT, Pair, head_folder, local_path
 from specdemo.models.probe import probe
 from specdemo.models.progress import Progress, silent
@@ -46,14 +47,10 @@ from specdemo.settings import MAX_GAMMA
 BUILT_IN_DRAFT_FOLDER = Path(__file__).parents[2] / "assets" / "draft"
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.jinja"]  # other formats can run code when they are opened
-_LEAN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-_LEAN_ROPES = ("default", "linear", "llama3", "yarn")
 _STATES = {"conv", "linear_attention", "mamba", "hybrid", "hybrid_sliding"}  # kinds of layers that keep one
 _FAULTS = (OSError, ValueError, TypeError, AttributeError, IndexError, AssertionError)
 _FAULTS += (RuntimeError, ImportError, StrictDataclassError)  # clashing shapes, a package to install, a config's values
 _WARM_CONTEXT = 64  # tokens in the cache while kernels are warmed up
-_WARM_ROOM = 2048  # tokens of prompt and answer for which a GPU's passes are recorded before the first run
-_LANES, _DRAFTING = 3, 2  # lanes that a race can have, and those of them that draft
 
 
 @dataclass(frozen=True)
@@ -160,15 +157,15 @@ def warm_up(loaded: LoadedPair, progress: Progress = silent) -> None:
     """Run every shape that decoding uses once, untimed, so that no lane pays for kernels being prepared. On a GPU
     passes are recorded for as many caches of each kind as a race's lanes can want at once."""
     on_gpu = loaded.target.device.type == "cuda"
-    chains, kinds = range(1, MAX_GAMMA + 2), {head.taps for head in loaded.heads.values()} if on_gpu else ()
-    lanes = [(loaded.target, chains, ())] * (_LANES if on_gpu else 1)
-    lanes += [(loaded.target, chains, taps) for taps in kinds] * _DRAFTING
-    lanes += [(loaded.draft, range(1, 3), ())] * (_DRAFTING if on_gpu else 1) if loaded.draft else []
+    kinds = {head.taps for head in loaded.heads.values()} if on_gpu else ()
+    lanes = [(loaded.target, CHAINS, ())] * (LANES if on_gpu else 1)
+    lanes += [(loaded.target, CHAINS, taps) for taps in kinds] * DRAFTING
+    lanes += [(loaded.draft, DRAFT_STEPS, ())] * (DRAFTING if on_gpu else 1) if loaded.draft else []
     runners = []  # they are all held, so that each has a cache of its own
     for lane, (model, lengths, taps) in enumerate(lanes):
         context = max(1, min(_WARM_CONTEXT, model.max_length - MAX_GAMMA - 1))
         lengths = [k for k in lengths if context + k <= model.max_length]
-        room = _WARM_ROOM if on_gpu else context + MAX_GAMMA + 1
+        room = WARM_ROOM if on_gpu else context + MAX_GAMMA + 1
         progress("Warming up", lane / len(lanes))
         runners.append(runner := model.runner(room, passes=lengths, taps=taps))
         runner.prefill([0] * context)
@@ -367,14 +364,6 @@ def _load_reduced(
         vocab_ids = weights.pop("vocab_ids").long().to(device)
         info = _info(f"draft {_parameters(weights) / 1e6:.1f}M", str(folder), _parameters(weights), dtype)
         return LeanLanguageModel(LeanModel(config, weights, device, dtype), info, len(vocab_ids), vocab_ids)
-
-
-def is_lean(config: PreTrainedConfig) -> bool:
-    """Whether the lean forward computes this architecture."""
-    if getattr(config, "quantization_config", None):
-        return False
-    rope = getattr(config, "rope_parameters", None) or {}
-    return config.model_type in _LEAN_FAMILIES and rope.get("rope_type") in _LEAN_ROPES and config.hidden_act == "silu"
 
 
 def _fits(folder: Path, device: torch.device) -> bool:

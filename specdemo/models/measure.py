@@ -94,7 +94,8 @@ def measure(parts: Parts) -> Measured | None:
     known = recall(name)
     if known is not None:
         return Measured.model_validate(known)
-    found = steady(_pass(parts.target, 1), _pieces(parts), _FEWEST, _MOST, _BUDGET)
+    pieces = _pieces(parts)
+    found = steady(pieces.pop("pass 1"), pieces, _FEWEST, _MOST, _BUDGET)
     if found is None:
         return None
     measured = _measured(*found)
@@ -166,11 +167,10 @@ def _drafting(parts: Parts) -> list[str]:
 
 
 def _pieces(parts: Parts) -> dict[str, Timed]:
-    """Everything that is timed behind a plain step. (In a round, too, a drafter does not find its weights in the
-    processor's cache, and a step that does is up to twice as fast.)"""
+    """A plain step, and everything that is timed behind one. (In a round, too, a drafter does not find its weights in
+    the processor's cache, and a step that does is up to twice as fast.)"""
     target, device = parts.target, parts.target.device
-    room = target.max_length - _context(target)
-    passes = {f"pass {k}": _pass(target, k) for k in _LENGTHS if k <= room}
+    passes = {f"pass {k}": timed for k, timed in _passes(target).items()}
     steps = {f"step {kind}": _head_step(head, target) for kind, head in parts.heads.items()}
     if parts.draft:
         steps |= {"step draft": _draft_step(parts.draft, 1), "reading draft": _draft_step(parts.draft, 1 + _BEHIND)}
@@ -186,17 +186,19 @@ def _context(target: LanguageModel) -> int:
     return max(1, min(_CONTEXT, target.max_length - MAX_GAMMA - 1))
 
 
-def _pass(target: LanguageModel, k: int) -> Timed:
-    """A pass of the target over k tokens."""
+def _passes(target: LanguageModel) -> dict[int, Timed]:
+    """Passes of the target over 1, 2, ... tokens, as far as it has room, all over one cache: on a GPU each would be one
+    more than any run needs, and displace those whose passes are recorded."""
     context = _context(target)
-    runner = target.runner(context + k, passes=[k])
+    lengths = [k for k in (1, *_LENGTHS) if k <= target.max_length - context]
+    runner = target.runner(context + max(lengths), passes=lengths)
     runner.prefill([0] * context)
 
-    def call() -> None:
+    def call(k: int) -> None:
         runner.forward([0] * k)
         runner.rollback(context)
 
-    return functools.partial(seconds_of, call, target.device)
+    return {k: functools.partial(seconds_of, functools.partial(call, k), target.device) for k in lengths}
 
 
 def _deciding(target: LanguageModel, drafts: int) -> Work:

@@ -109,7 +109,7 @@ CATALOGUE: dict[str, str] = {
     ),
     # A pair that cannot run, or could not be loaded
     "{name} cannot run here: it {reason}.": "{name} はここでは動きません: {reason}。",
-    "needs {needed} GB, {free} GB are free": "必要なメモリーは {needed} GB、空きは {free} GB",
+    "needs {needed} GB, {more} GB more than are free": "メモリーが {needed} GB 必要で、空きが {more} GB 足りません",
     "needs the model hub, which is switched off (HF_HUB_OFFLINE)": (
         "モデルハブが必要ですが、オフになっています（HF_HUB_OFFLINE）"
     ),

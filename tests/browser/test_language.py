@@ -87,7 +87,7 @@ def test_before_a_run(japanese, locale):
     visitor.page.wait_for_selector("#sd-seed input")
     assert english(visitor) == []
     reason = visitor.page.locator("#sd-pair option").nth(1)
-    assert reason.inner_text() == "Qwen2.5-7B + 0.5B — 必要なメモリーは 17 GB、空きは 8 GB"
+    assert reason.inner_text() == "Qwen2.5-7B + 0.5B — メモリーが 17 GB 必要で、空きが 9.0 GB 足りません"
 
 
 @pytest.mark.parametrize("query", ["", "?drafter=tree", "?drafter=short&rival=prompt-lookup"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from specdemo.models.loading import BUSY, LoadedPair, measured
 from specdemo.models.measure import Parts, _measured, measure, steady, usual
 from specdemo.models.pairs import Pair
 from specdemo.settings import MAX_NODES
+from tests.models.test_lean import replayable
 from tests.tiny import Tiny
 
 STEP = 0.03
@@ -111,6 +113,18 @@ def test_every_part_of_a_pair_is_timed() -> None:
 def test_a_model_of_few_tokens_is_timed_within_them() -> None:
     small = Parts(Tiny(30, seed=1, max_length=8).lean, Tiny(30, seed=2, max_length=6).lean, {})
     assert "pass 65" not in measuring._pieces(small)
+
+
+def test_measuring_leaves_the_caches_whose_passes_are_recorded_to_the_race() -> None:
+    parts = tiny_parts()
+    parts.target._recorder = lambda: replayable
+    lanes = [parts.target.runner(40, passes=[1, 2, 3, 4]) for _ in range(3)]
+    recorded = {id(lane.cache) for lane in lanes}
+    del lanes
+    pieces = measuring._pieces(parts)
+    del pieces
+    gc.collect()
+    assert {id(idle.cache) for idle in parts.target._idle} == recorded
 
 
 def test_what_was_measured_is_kept_for_these_weights_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,12 @@ class FakeHost:
     def pairs(self) -> list[PairInfo]:
         return [
             PairInfo(id="smollm2-135m", label="SmolLM2-135M"),
-            PairInfo(id="qwen-7b", label="Qwen2.5-7B + 0.5B", available=False, reason="needs 17 GB, 8 GB are free"),
+            PairInfo(
+                id="qwen-7b",
+                label="Qwen2.5-7B + 0.5B",
+                available=False,
+                reason="needs 17 GB, 9.0 GB more than are free",
+            ),
         ]
 
     def drafters(self) -> list[DrafterInfo]:
