@@ -98,13 +98,18 @@ class HeadSize:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a pair takes, by what takes them. caches, logits: tensors that stay between runs; recordings: what
-    recorded passes take besides; runs: what is made for a run and goes with it; margin: what nobody hands out."""
+    """Bytes that a pair takes, by what takes them.
+
+    caches, logits: tensors that stay between runs; pools: what torch sets aside for the inside of recorded passes;
+    graphs: what the driver keeps of these; runs: what is made for a run and goes with it; margin: what nobody hands
+    out.
+    """
 
     weights: int = 0
     caches: int = 0
     logits: int = 0
-    recordings: int = 0
+    pools: int = 0
+    graphs: int = 0
     workspaces: int = 0
     runs: int = 0
     margin: int = 0
@@ -121,7 +126,7 @@ class Memory:
     @property
     def kept(self) -> int:
         """Free again when another pair is loaded."""
-        return self.tensors + self.recordings + self.workspaces
+        return self.tensors + self.pools + self.graphs + self.workspaces
 
 
 def needed(
@@ -143,7 +148,8 @@ def needed(
         + itemsize * sum(head.parameters for head in heads),
         caches=sum(cache.bytes(itemsize) for cache in kept),
         logits=sum(cache.logits for cache in kept),
-        recordings=sum(cache.recordings(itemsize) for cache in kept),
+        pools=sum(cache.pools(itemsize) for cache in kept),
+        graphs=sum(cache.graphs for cache in kept),
         workspaces=workspace * (1 + len(kept)),
         runs=made + _ROUND * rows * target.vocab * _FP32,
         margin=_MARGIN if workspace else 0,
@@ -167,12 +173,16 @@ class _Cache:
         """Bytes of the logits that its passes leave; they lie in one place."""
         return max(self.passes) * self.size.vocab * _FP32
 
-    def recordings(self, itemsize: int) -> int:
-        """Bytes that its graphs take: for the logits on their way, and in the driver."""
+    def pools(self, itemsize: int) -> int:
+        """Bytes set aside for its passes: of what they compute, logits on their way are by far the largest."""
+        rounded = itemsize if itemsize < _FP32 else 0  # they are computed in the model's precision first
+        return _POOLS * max(self.passes) * self.size.vocab * (rounded + _FP32)
+
+    @property
+    def graphs(self) -> int:
+        """Bytes that the driver keeps of its passes, each recorded for every span that a text may need."""
         spans = len({min(span, WARM_ROOM, self.size.context) for span in _SPANS})
-        rounded = itemsize if itemsize < _FP32 else 0  # logits are computed in the model's precision first
-        pools = _POOLS * max(self.passes) * self.size.vocab * (rounded + _FP32)
-        return pools + spans * len(self.passes) * self.size.layers * _KERNELS * _KERNEL_BYTES
+        return spans * len(self.passes) * self.size.layers * _KERNELS * _KERNEL_BYTES
 
 
 def _caches(target: Size, draft: Size | None, taps: Collection[tuple[int, ...]], recorded: bool) -> list[_Cache]:

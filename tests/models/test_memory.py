@@ -147,7 +147,7 @@ def test_a_gpu_takes_more_for_what_it_records() -> None:
     other = HeadSize("medusa", 500_000, HEAD.taps)  # reads the same states, in the same caches
     assert needed(TARGET, DRAFT, [HEAD, other], 2, HOPPER).caches == on_gpu.caches
     by_transformers = needed(replace(TARGET, lean=False), replace(DRAFT, lean=False), [], 2, HOPPER)
-    assert by_transformers.recordings == by_transformers.caches == 0 < by_transformers.runs
+    assert by_transformers.graphs == by_transformers.caches == 0 < by_transformers.runs
 
 
 def test_a_long_cache_of_many_heads_outweighs_small_weights() -> None:
